@@ -1,0 +1,107 @@
+"""The vocabulary that an executor and a scheduler share about one step.
+
+Leaf module: numpy only. Arrays of one record share their first dimension, the requests of the step
+in batch order; row `r` of each array speaks of the same request.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+NO_BUDGET_CAP = 0xFFFF_FFFF
+"""`max_budget` / `max_verify_len` of a record without such a cap."""
+
+
+class FallbackReason(enum.StrEnum):
+    """Why a step ran without a scheduler's decision."""
+
+    NO_SCHEDULER = "no_scheduler"
+    LATE = "late"
+    TORN = "torn"
+    STALE_SOURCE = "stale_source"
+    WRONG_EPOCH = "wrong_epoch"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceRows:
+    """Confidences of the drafts made at the end of step `source_step_id`.
+
+    slot_id, generation: uint32 [R]; num_draft_tokens: uint32 [R], drafts that exist in the row;
+    confidence: float32 [R, k], values past `num_draft_tokens` are ignored.
+    """
+
+    source_step_id: int
+    slot_id: npt.NDArray[np.uint32]
+    generation: npt.NDArray[np.uint32]
+    num_draft_tokens: npt.NDArray[np.uint32]
+    confidence: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a scheduler must know to decide step `step_id`.
+
+    `source_step_id` (at most step_id - 2) names the confidences to use; drafts verified at `step_id`
+    are newer than that (lossless invariant). `num_other_tokens` is T, `num_prefill_tokens` P.
+    Per request, [R]: slot_id, generation uint32; num_draft_tokens uint32, drafts expected to be
+    present; samples bool, False inside a chunked prefill; weight float32 > 0; context_tokens uint32.
+    """
+
+    step_id: int
+    source_step_id: int
+    num_other_tokens: int
+    num_prefill_tokens: int
+    max_budget: int
+    slot_id: npt.NDArray[np.uint32]
+    generation: npt.NDArray[np.uint32]
+    num_draft_tokens: npt.NDArray[np.uint32]
+    samples: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float32]
+    context_tokens: npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class StepDecision:
+    """A scheduler's answer for one step, as the executor reads it.
+
+    `budget` bounds the sum of verify_len, `max_verify_len` each of them (NO_BUDGET_CAP: no cap).
+    """
+
+    step_id: int
+    source_step_id: int
+    epoch: int
+    budget: int
+    max_verify_len: int
+    next_draft_tokens: int
+    expected_tokens: float
+    expected_ms: float
+    policy_id: int
+    model_state: int
+    flags: int
+    num_repaired_confidences: int
+    decided_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a finished step cost and brought.
+
+    num_tokens: rows run, drafts included; padded_num_tokens: size of the graph that ran them.
+    Per request, [R]: slot_id, generation, num_verified (draft tokens), num_accepted uint32.
+    """
+
+    step_id: int
+    num_tokens: int
+    padded_num_tokens: int
+    context_tokens: int
+    draft_ms: float
+    verify_ms: float
+    slot_id: npt.NDArray[np.uint32]
+    generation: npt.NDArray[np.uint32]
+    num_verified: npt.NDArray[np.uint32]
+    num_accepted: npt.NDArray[np.uint32]
