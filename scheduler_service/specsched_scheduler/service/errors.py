@@ -1,0 +1,44 @@
+"""Errors of the scheduler's control plane.
+
+ServiceError
+├── InvalidMessageError      a peer sent a message that makes no sense
+├── PeerRefusedError         a peer this scheduler cannot work with (protocol, layout, hand-over)
+├── TooManyAttachmentsError  no room for one more executor
+├── NotReadyError            the scheduler is stopping
+└── SocketInUseError         another scheduler owns the socket (start-up, never sent to a peer)
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "InvalidMessageError",
+    "NotReadyError",
+    "PeerRefusedError",
+    "ServiceError",
+    "SocketInUseError",
+    "TooManyAttachmentsError",
+]
+
+
+class ServiceError(Exception):
+    """Base of the errors below."""
+
+
+class InvalidMessageError(ServiceError):
+    """A message with a missing, impossible or unexpected part; the text names it."""
+
+
+class PeerRefusedError(ServiceError):
+    """The peer is sound but cannot be served; the text names both sides' values."""
+
+
+class TooManyAttachmentsError(ServiceError):
+    """`max_attachments` executors are attached already."""
+
+
+class NotReadyError(ServiceError):
+    """The scheduler is shutting down."""
+
+
+class SocketInUseError(ServiceError):
+    """A live scheduler serves on the wanted socket."""

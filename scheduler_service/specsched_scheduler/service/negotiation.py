@@ -1,0 +1,65 @@
+"""What an executor and this scheduler must agree on before they share memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from .errors import InvalidMessageError, PeerRefusedError
+
+__all__ = ["PROTOCOL_RANGE", "VersionRange", "check_hello", "negotiate_protocol"]
+
+_BOOT_ID_BYTES = 16
+_MAX_DRAFT_TOKENS = 64
+_MAX_REQUESTS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Protocol versions one side speaks, both ends included."""
+
+    min_version: int
+    max_version: int
+
+    def __str__(self) -> str:
+        return f"{self.min_version}..{self.max_version}"
+
+
+PROTOCOL_RANGE = VersionRange(1, 1)
+
+
+def negotiate_protocol(ours: VersionRange, theirs: VersionRange) -> int:
+    """Return the highest version both sides speak.
+
+    Raises InvalidMessageError for an empty range, PeerRefusedError naming both ranges where they
+    share no version.
+    """
+    if not 1 <= theirs.min_version <= theirs.max_version:
+        raise InvalidMessageError(
+            f"hello.protocol = {theirs}: accepted are ranges with 1 <= min_version <= max_version"
+        )
+    version = min(ours.max_version, theirs.max_version)
+    if version < max(ours.min_version, theirs.min_version):
+        raise PeerRefusedError(
+            f"no common protocol version: the executor speaks {theirs}, this scheduler {ours}"
+        )
+    return version
+
+
+def check_hello(hello: pb.Hello) -> None:
+    """Raise InvalidMessageError naming the first field of `hello` that is out of range."""
+    if len(hello.boot_id) != _BOOT_ID_BYTES:
+        raise InvalidMessageError(
+            f"hello.boot_id has {len(hello.boot_id)} bytes, accepted: {_BOOT_ID_BYTES}"
+        )
+    _check_range("hello.model.max_requests", hello.model.max_requests, _MAX_REQUESTS)
+    _check_range("hello.model.max_draft_tokens", hello.model.max_draft_tokens, _MAX_DRAFT_TOKENS)
+    sizes = list(hello.capture_sizes)
+    if any(low >= high for low, high in zip(sizes, sizes[1:], strict=False)):
+        raise InvalidMessageError(f"hello.capture_sizes = {sizes}: accepted: strictly rising sizes")
+
+
+def _check_range(field: str, value: int, maximum: int) -> None:
+    if not 1 <= value <= maximum:
+        raise InvalidMessageError(f"{field} = {value}, accepted: 1 to {maximum}")
