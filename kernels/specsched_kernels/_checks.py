@@ -1,0 +1,27 @@
+"""Checks of tensor arguments; metadata only, so that nothing waits for a device."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["check_tensor"]
+
+
+def check_tensor(
+    name: str,
+    tensor: torch.Tensor,
+    shape: tuple[int, ...],
+    dtypes: torch.dtype | tuple[torch.dtype, ...],
+    device: torch.device,
+) -> None:
+    """Raise ValueError, naming the argument, unless shape, dtype, device are as accepted."""
+    accepted = dtypes if isinstance(dtypes, tuple) else (dtypes,)
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted: {shape}")
+    if tensor.dtype not in accepted:
+        wanted = " or ".join(str(dtype) for dtype in accepted)
+        raise ValueError(f"{name} is {tensor.dtype}; accepted: {wanted}")
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}; accepted: {device}, as the others")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} has strides {tensor.stride()}; accepted: a contiguous tensor")
