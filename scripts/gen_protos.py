@@ -13,6 +13,8 @@ from pathlib import Path
 from grpc_tools import protoc
 
 PROTO_ROOT = Path(__file__).resolve().parent.parent / "protos"
+# The plugins of this interpreter, whether or not its environment is activated.
+PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 
@@ -22,6 +24,7 @@ def generate(out: Path) -> list[Path]:
     args = [
         "protoc",
         f"-I{PROTO_ROOT}",
+        *(f"--plugin={name}={Path(sys.executable).with_name(name)}" for name in PLUGINS),
         f"--python_out={out}",
         f"--grpc_python_out={out}",
         f"--mypy_out={out}",

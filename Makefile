@@ -1,0 +1,56 @@
+# The few verbs of the project; CI runs the same ones. Every target makes its environment first.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BENCH ?= tests/bench
+BENCH_DIR ?= docs/benchmarks/raw
+TESTS ?= tests
+RUN := .venv/bin/python -m
+BUF := ../.venv/bin/buf
+BASELINE := released/specsched_v1.binpb
+
+export PYTHON
+
+.PHONY: help setup demo test lint types protos protos-check protos-release bench format clean
+
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+setup: ## make .venv with everything that the other targets need (they call it themselves)
+	@scripts/setup
+
+demo: setup ## serve a real model through the sidecar and watch it answer (options: DEMO="--help")
+	@$(RUN) scripts.demo $(DEMO)
+
+test: lint types protos-check ## all gates and all tests (one file: TESTS=tests/...)
+	$(RUN) pytest $(TESTS)
+
+lint: setup ## ruff: rules and format
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+types: setup ## mypy --strict on our packages
+	$(RUN) mypy
+
+protos-check: setup ## buf lint, stub drift, breaking changes since the last release
+	cd protos && $(BUF) lint
+	.venv/bin/python scripts/gen_protos.py --check
+	cd protos && $(BUF) breaking --against $(BASELINE)
+
+protos: setup ## regenerate the committed stubs from the .proto files
+	.venv/bin/python scripts/gen_protos.py
+
+protos-release: protos-check ## at a release: make the present protos the baseline of protos-check
+	cd protos && $(BUF) build -o $(BASELINE)
+
+bench: setup ## run the measurements (one file: BENCH=tests/bench/..., output: BENCH_DIR=...)
+	$(RUN) pytest -m bench --timeout=0 -s --bench-dir="$(BENCH_DIR)" $(BENCH)
+
+format: setup ## let ruff rewrite what it can
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+clean: ## remove the environment, caches and build output
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
