@@ -1,0 +1,205 @@
+"""The executor's vocabulary: what its modules pass to each other. Imports torch, nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+PAD_SLOT = -1
+"""KV slot of a padded row: nothing is written, nothing is read."""
+
+
+# ===================== The target model =====================
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Shape facts of a decoder-only target with grouped-query attention."""
+
+    name: str
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    max_context_tokens: int
+    rope_theta: float
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBatch:
+    """One ragged step, rows flattened request after request.
+
+    token_ids, positions, slot_mapping: int64 [n]; slot_mapping is block * block_size + offset or
+    PAD_SLOT. query_start_loc: int64 [R+1]. context_lens: int64 [R], tokens in the cache after this
+    step's rows are written. block_tables: int32 [R, max_blocks]. logit_rows: int64 [m], the rows
+    whose logits are wanted. feature_layers: layers whose hidden states (the output of the layer,
+    before the final norm) are returned for the drafter.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    slot_mapping: torch.Tensor
+    query_start_loc: torch.Tensor
+    context_lens: torch.Tensor
+    block_tables: torch.Tensor
+    logit_rows: torch.Tensor
+    feature_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOutput:
+    """logits: float32 [m, vocab]; features: layer -> [n, hidden_size]."""
+
+    logits: torch.Tensor
+    features: Mapping[int, torch.Tensor] = field(default_factory=dict)
+
+
+class KvCache(Protocol):
+    """Paged keys and values of every layer."""
+
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+
+
+class TargetModel(Protocol):
+    """A target the engine can run; the tiny table-driven targets of the tests implement it too."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def allocate_kv_cache(self, num_blocks: int, block_size: int) -> KvCache: ...
+
+    def forward(self, batch: ModelBatch, kv_cache: KvCache) -> TargetOutput: ...
+
+
+# ===================== Drafting =====================
+
+
+@dataclass(frozen=True, slots=True)
+class DraftInput:
+    """What a drafter may look at, per drafting request (first dimension R).
+
+    slot_ids: int64 [R]. histories: committed token ids of each request, prompt included, anchor last.
+    features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64 [R+1]
+    giving each request's rows; only rows of committed tokens are listed. temperatures: float32 [R].
+    """
+
+    step_id: int
+    slot_ids: torch.Tensor
+    generations: torch.Tensor
+    histories: tuple[list[int], ...]
+    max_draft_tokens: torch.Tensor
+    temperatures: torch.Tensor
+    seeds: torch.Tensor
+    features: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    feature_start_loc: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOutput:
+    """Drafts of R requests.
+
+    token_ids: int64 [R, k], garbage past num_draft_tokens int64 [R]. confidence: float32 [R, k],
+    P(draft j accepted | 0..j-1 accepted); NaN where the drafter has none. Row r, position j may
+    depend on the draft distribution at j and on tokens before j, never on token j (lossless
+    invariant). distribution: float32 [R, k, vocab] the drafts were sampled from, or None for a
+    deterministic drafter (a point mass).
+    """
+
+    token_ids: torch.Tensor
+    num_draft_tokens: torch.Tensor
+    confidence: torch.Tensor
+    distribution: torch.Tensor | None = None
+
+
+class Drafter(Protocol):
+    """The seam a drafter plugs into."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers whose hidden states it needs; () for none."""
+
+    def draft(self, inputs: DraftInput) -> DraftOutput: ...
+
+    def observe(
+        self,
+        slot_ids: torch.Tensor,
+        generations: torch.Tensor,
+        num_verified: torch.Tensor,
+        num_accepted: torch.Tensor,
+    ) -> None:
+        """Learn from outcomes: int64 [R] each, of the drafts last made for these rows."""
+
+    def release(self, slot_id: int) -> None:
+        """Forget the request in this row."""
+
+
+# ===================== Requests =====================
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a request samples. Temperature 0 is greedy. Validated by `validate_sampling`."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt to complete. `weight` multiplies all that it contributes to a plan."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """New output tokens of a request, or its end.
+
+    finish_reason: None while running, else "stop", "length", "abort" or "error".
+    num_draft_tokens / num_accepted_tokens: totals of verified and accepted drafts so far.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None = None
+    matched_stop: int | str | None = None
+    error: str | None = None
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+
+DeltaSink = Callable[[TokenDelta], None]
+"""Called from the engine thread; must not block."""
+
+
+class RequestError(ValueError):
+    """A request that cannot be served as asked; the message names the value and what is accepted."""
