@@ -1,0 +1,85 @@
+"""What the gateway asks of an engine, a model and a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from specsched_executor.core import DeltaSink, GenerationRequest
+
+
+class EngineStats(Protocol):
+    """The engine's load at one instant."""
+
+    @property
+    def num_running_requests(self) -> int:
+        """Requests that hold a slot."""
+
+    @property
+    def num_waiting_requests(self) -> int:
+        """Requests queued for a slot."""
+
+    @property
+    def max_running_requests(self) -> int:
+        """Slots there are."""
+
+    @property
+    def num_used_tokens(self) -> int:
+        """KV cache positions in use."""
+
+    @property
+    def max_tokens(self) -> int:
+        """KV cache positions there are."""
+
+    @property
+    def output_tokens_per_second(self) -> float:
+        """Output tokens of all requests, over the last seconds."""
+
+
+class EngineApi(Protocol):
+    """An engine that runs in a thread of its own. Every method is thread-safe and never blocks."""
+
+    def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
+        """Queue a request; `sink` gets its deltas, the last one with a finish_reason.
+
+        Raises RequestError for a request that can never be served as asked.
+        """
+
+    def abort(self, request_id: str) -> None:
+        """End a request early (its last delta says "abort"); unknown ids are ignored."""
+
+    def stats(self) -> EngineStats:
+        """The load now."""
+
+
+class Tokenizer(Protocol):
+    """Text to ids, and the files another process needs to do the same."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a prompt given as plain text, special tokens in the text recognised."""
+
+    def files(self) -> Mapping[str, bytes]:
+        """File name -> content: tokenizer.json, tokenizer_config.json, chat template if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """Facts of the served model, as GetModelInfo and GetServerInfo tell them.
+
+    `model_type` and `architectures` are those of a Hugging Face config.json. `dtype` is a torch
+    dtype name ("float32"). `block_size`: KV cache positions per block.
+    """
+
+    name: str
+    path: str
+    model_type: str
+    architectures: tuple[str, ...]
+    max_context_tokens: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    pad_token_id: int
+    bos_token_id: int
+    max_requests: int
+    dtype: str
+    block_size: int

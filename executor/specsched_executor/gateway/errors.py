@@ -1,0 +1,37 @@
+"""What can go wrong between the wire and the engine.
+
+    GatewayError
+     ├─ NotServingError          the executor starts, drains or has lost its engine
+     ├─ OverloadedError          more open requests than configured
+     ├─ DuplicateRequestError    a request with this id is already open
+     ├─ GenerationFailedError    the engine gave the request up
+     └─ UnsupportedCallError     a call of the API that this executor does not offer
+
+A request that cannot be served as asked is `specsched_executor.core.RequestError`.
+"""
+
+from __future__ import annotations
+
+
+class GatewayError(Exception):
+    """Base of the gateway's errors; its message is what the client reads."""
+
+
+class NotServingError(GatewayError):
+    """The executor takes no requests now."""
+
+
+class OverloadedError(GatewayError):
+    """Too many requests are open."""
+
+
+class DuplicateRequestError(GatewayError):
+    """A request id that is in use."""
+
+
+class GenerationFailedError(GatewayError):
+    """The engine ended a request with an error."""
+
+
+class UnsupportedCallError(GatewayError):
+    """A call of the API that is not offered."""

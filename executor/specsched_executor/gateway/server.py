@@ -1,0 +1,97 @@
+"""Puts the gateway's gRPC server together."""
+
+from __future__ import annotations
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
+
+from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
+from specsched_executor.gateway.config import GatewayConfig
+from specsched_executor.gateway.errors import GatewayError
+from specsched_executor.gateway.interceptors import StatusInterceptor
+from specsched_executor.gateway.servicer import VllmEngineServicer
+from specsched_executor.gateway.sessions import Sessions
+from specsched_executor.gateway.streams import StreamHub
+
+SERVICE_NAME = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
+
+_MIN_PING_INTERVAL_MS = 10_000
+"""Gateways ping idle connections every 30 s or so; the default of 300 s would cut them off."""
+
+_ServingStatus = health_pb2.HealthCheckResponse.ServingStatus
+
+
+class Gateway:
+    """The server and its readiness. Every method is called on the event loop that made it."""
+
+    def __init__(self, server: grpc.aio.Server, port: int, sessions: Sessions) -> None:
+        self.server = server
+        self.port = port
+        self._sessions = sessions
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    async def start(self) -> None:
+        """Listen and take requests."""
+        await self._health.set(SERVICE_NAME, _ServingStatus.NOT_SERVING)
+        await self.server.start()
+        await self.set_serving()
+
+    async def set_serving(self, closed_because: str | None = None) -> None:
+        """Take requests; with a reason, refuse new ones and tell health checks so."""
+        if closed_because is None:
+            self._sessions.start_serving()
+        else:
+            self._sessions.stop_serving(closed_because)
+        status = _ServingStatus.SERVING if closed_because is None else _ServingStatus.NOT_SERVING
+        for service in ("", SERVICE_NAME):
+            await self._health.set(service, status)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new requests, let open ones finish for `grace_s` seconds, then cancel them."""
+        await self.set_serving("it is shutting down")
+        await self.server.stop(grace_s)
+
+
+def build_server(
+    engine: EngineApi, model: ServedModel, tokenizer: Tokenizer, config: GatewayConfig
+) -> Gateway:
+    """Make the gateway of an engine, bound to its port; call it on the loop that will run it.
+
+    Raises GatewayError when the address cannot be bound.
+    """
+    server = grpc.aio.server(interceptors=[StatusInterceptor()], options=_options(config))
+    sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
+    vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(
+        VllmEngineServicer(engine, sessions, model, tokenizer), server
+    )
+    gateway = Gateway(server, _bind(server, config), sessions)
+    reflection.enable_server_reflection(
+        (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+    )
+    return gateway
+
+
+def _bind(server: grpc.aio.Server, config: GatewayConfig) -> int:
+    try:
+        return server.add_insecure_port(config.address)
+    except RuntimeError as error:
+        raise GatewayError(
+            f"cannot listen on {config.address}: is another executor running there?"
+        ) from error
+
+
+def _options(config: GatewayConfig) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", config.max_message_bytes),
+        # A few calls beside the open requests, so that health and load can always be asked.
+        ("grpc.max_concurrent_streams", config.max_open_requests + 64),
+        # Two executors on one port would share its requests in silence.
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

@@ -1,0 +1,93 @@
+"""The requests that are open between clients and the engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from specsched_executor.core import GenerationRequest, TokenDelta
+from specsched_executor.gateway.api import EngineApi
+from specsched_executor.gateway.errors import (
+    DuplicateRequestError,
+    GenerationFailedError,
+    NotServingError,
+    OverloadedError,
+)
+from specsched_executor.gateway.streams import StreamHub
+
+
+class Sessions:
+    """Opens requests on the engine and sees to it that each one ends.
+
+    Lives on the event loop; `start_serving` and `stop_serving` open and close it for new ones.
+    """
+
+    def __init__(self, engine: EngineApi, hub: StreamHub, max_open_requests: int) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._max_open_requests = max_open_requests
+        self._open: set[str] = set()
+        self._unstarted_prompt_tokens: dict[str, int] = {}
+        self._closed_because: str | None = "it has not started"
+
+    @property
+    def num_open(self) -> int:
+        """Requests running or queued for clients of this gateway."""
+        return len(self._open)
+
+    @property
+    def num_unstarted_prompt_tokens(self) -> int:
+        """Prompt tokens of open requests that have brought no output yet."""
+        return sum(self._unstarted_prompt_tokens.values())
+
+    @property
+    def closed_because(self) -> str | None:
+        """Why no new request is taken; None while serving."""
+        return self._closed_because
+
+    def start_serving(self) -> None:
+        """Take requests."""
+        self._closed_because = None
+
+    def stop_serving(self, reason: str) -> None:
+        """Refuse new requests, giving `reason` to their clients; open ones go on."""
+        self._closed_because = reason
+
+    async def run(self, request: GenerationRequest) -> AsyncGenerator[TokenDelta]:
+        """Yield the merged deltas of a request; leaving early aborts it in the engine.
+
+        Raises RequestError, NotServingError, OverloadedError, DuplicateRequestError, or
+        GenerationFailedError once the engine gives it up.
+        """
+        self._check_admission(request.request_id)
+        stream = self._hub.open()
+        self._engine.submit(request, stream.push)
+        self._open.add(request.request_id)
+        self._unstarted_prompt_tokens[request.request_id] = len(request.prompt_token_ids)
+        finished = False
+        try:
+            async for delta in stream:
+                self._unstarted_prompt_tokens.pop(request.request_id, None)
+                finished = delta.finish_reason is not None
+                if delta.finish_reason == "error":
+                    raise GenerationFailedError(delta.error or "the engine gave no reason")
+                yield delta
+        finally:
+            if not finished:
+                self._engine.abort(request.request_id)
+            self._open.discard(request.request_id)
+            self._unstarted_prompt_tokens.pop(request.request_id, None)
+
+    def abort(self, request_id: str) -> None:
+        """End a request of this gateway; ids that are not open are ignored."""
+        if request_id in self._open:
+            self._engine.abort(request_id)
+
+    def _check_admission(self, request_id: str) -> None:
+        if self._closed_because is not None:
+            raise NotServingError(f"the executor takes no requests: {self._closed_because}")
+        if request_id in self._open:
+            raise DuplicateRequestError(f"request_id {request_id!r} is already open")
+        if len(self._open) >= self._max_open_requests:
+            raise OverloadedError(
+                f"{len(self._open)} requests are open, at most {self._max_open_requests} are taken"
+            )

@@ -1,0 +1,95 @@
+"""From the engine's thread to the event loop: deltas that merge while nobody reads them.
+
+The engine calls a sink per request and step; it takes a lock for a few list operations and goes on.
+The loop is woken once for all requests that have news, at a pace that grows with the number of
+streams, so neither a slow reader nor a small step time makes the front end set the engine's pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+from collections.abc import AsyncIterator
+
+from specsched_executor.core import TokenDelta
+
+
+class DeltaStream:
+    """The deltas of one request. Bounded: what is unread is one delta, at most the whole output."""
+
+    def __init__(self, hub: StreamHub) -> None:
+        self._hub = hub
+        self._lock = threading.Lock()
+        self._token_ids: list[int] = []
+        self._newest: TokenDelta | None = None
+        self._news = asyncio.Event()
+
+    def push(self, delta: TokenDelta) -> None:
+        """Merge a delta; called from the engine's thread, never blocks on a reader."""
+        with self._lock:
+            self._token_ids += delta.token_ids
+            was_read = self._newest is None
+            self._newest = delta
+        if was_read:
+            self._hub.announce(self)
+
+    def notify(self) -> None:
+        """Wake the reader; called on the event loop."""
+        self._news.set()
+
+    async def __aiter__(self) -> AsyncIterator[TokenDelta]:
+        """Yield merged deltas, the last one with a finish_reason."""
+        finished = False
+        while not finished:
+            await self._news.wait()
+            self._news.clear()
+            delta = self._take()
+            if delta is not None:
+                finished = delta.finish_reason is not None
+                yield delta
+
+    def _take(self) -> TokenDelta | None:
+        with self._lock:
+            token_ids, self._token_ids = tuple(self._token_ids), []
+            newest, self._newest = self._newest, None
+        return newest and dataclasses.replace(newest, token_ids=token_ids)
+
+
+class StreamHub:
+    """Wakes the event loop for all streams together, at a bounded number of deltas a second.
+
+    Created on the loop that reads the streams.
+    """
+
+    def __init__(self, max_chunks_per_second: int) -> None:
+        self._seconds_per_chunk = 1.0 / max_chunks_per_second
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._ready: list[DeltaStream] = []
+        self._next_wake = 0.0
+
+    def open(self) -> DeltaStream:
+        """Make the stream of one request."""
+        return DeltaStream(self)
+
+    def announce(self, stream: DeltaStream) -> None:
+        """Note that a stream has news; called from the engine's thread."""
+        with self._lock:
+            is_first = not self._ready
+            self._ready.append(stream)
+        if is_first:
+            # A loop that closed under us has no readers left to tell.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._schedule_wake)
+
+    def _schedule_wake(self) -> None:
+        self._loop.call_at(max(self._next_wake, self._loop.time()), self._wake)
+
+    def _wake(self) -> None:
+        with self._lock:
+            ready, self._ready = self._ready, []
+        for stream in ready:
+            stream.notify()
+        self._next_wake = self._loop.time() + len(ready) * self._seconds_per_chunk
