@@ -476,12 +476,18 @@ class AttachmentStatus(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_STATE_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    EXECUTOR_STEP_ID_FIELD_NUMBER: _builtins.int
+    SECONDS_SINCE_HEARD_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     executor_name: _builtins.str
     lane: _builtins.int
     epoch: _builtins.int
     transport: Global___Transport.ValueType
     model_state: _plan_pb2.ModelState.ValueType
+    executor_step_id: _builtins.int
+    """From the executor's last heartbeat."""
+    seconds_since_heard: _builtins.float
+    """Since the executor last sent anything on the stream."""
     @_builtins.property
     def model(self) -> Global___ModelFacts: ...
     @_builtins.property
@@ -497,10 +503,12 @@ class AttachmentStatus(_message.Message):
         model: Global___ModelFacts | None = ...,
         model_state: _plan_pb2.ModelState.ValueType = ...,
         counters: Global___PlannerCounters | None = ...,
+        executor_step_id: _builtins.int = ...,
+        seconds_since_heard: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "lane", b"lane", "model", b"model", "model_state", b"model_state", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "lane", b"lane", "model", b"model", "model_state", b"model_state", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
