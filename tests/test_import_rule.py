@@ -27,7 +27,7 @@ EXCEPTIONS = {
     Path("executor/specsched_executor/transport/in_process.py"): {"specsched_scheduler"},
 }
 TORCH_FREE = ("specsched_protocol", "specsched_scheduler", "specsched_client")
-DEVICE_LIBRARIES = {"torch", "triton", "transformers", "safetensors", "tokenizers"}
+DEVICE_LIBRARIES = {"torch", "triton", "transformers", "safetensors"}
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
