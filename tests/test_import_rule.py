@@ -88,8 +88,9 @@ def test_importing_every_module_loads_no_device_library(package):
     forbidden = sorted(DEVICE_LIBRARIES | {"specsched_executor", "specsched_kernels"})
     script = IMPORT_ALL.format(package=package, forbidden=forbidden)
     done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=120
     )
+    assert done.returncode == 0, done.stderr
     num_modules, *loaded = done.stdout.split()
     assert int(num_modules) > 0
     assert loaded == []
