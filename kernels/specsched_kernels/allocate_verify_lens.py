@@ -117,11 +117,6 @@ def allocate_verify_lens(
     check_tensor("weights", weights, (num_requests,), torch.float32, device)
     check_tensor("prior", prior, (num_positions,), torch.float32, device)
     check_tensor("start_positions", start_positions, (num_requests,), torch.int64, device)
-    _check_optional(num_requests, device, slot_ids, max_verify_len, num_base_rows, samples)
-    _check_budget(budget, padded_rows, device)
-    if out is None:
-        out = VerifyAllocation.empty(num_requests, padded_rows, padded_logit_rows, device)
-    _check_out(out, num_requests, padded_rows, padded_logit_rows, device)
     inputs = reference.AllocationInputs(
         confidence=confidence,
         num_draft_tokens=num_draft_tokens,
@@ -134,6 +129,11 @@ def allocate_verify_lens(
         num_base_rows=num_base_rows,
         samples=samples,
     )
+    _check_optional(inputs, device)
+    _check_budget(budget, padded_rows, device)
+    if out is None:
+        out = VerifyAllocation.empty(num_requests, padded_rows, padded_logit_rows, device)
+    _check_out(out, num_requests, padded_rows, padded_logit_rows, device)
     if device.type == "cpu":
         reference.allocate_verify_lens(inputs, out)
     else:
@@ -142,30 +142,35 @@ def allocate_verify_lens(
 
 
 def _launch(inputs: reference.AllocationInputs, out: VerifyAllocation) -> None:
-    from specsched_kernels.triton import allocate_verify_lens as device_code
+    from specsched_kernels.triton.allocate_verify_lens import allocate_verify_lens as launch
 
-    device_code.allocate_verify_lens(inputs, out)
+    _check_limits(inputs)
+    launch(inputs, out)
 
 
-def _check_optional(
-    num_requests: int,
-    device: torch.device,
-    slot_ids: torch.Tensor | None,
-    max_verify_len: int | torch.Tensor | None,
-    num_base_rows: torch.Tensor | None,
-    samples: torch.Tensor | None,
-) -> None:
-    shape = (num_requests,)
-    if slot_ids is not None:
-        check_tensor("slot_ids", slot_ids, shape, (torch.int32, torch.int64), device)
-    if isinstance(max_verify_len, torch.Tensor):
-        check_tensor("max_verify_len", max_verify_len, shape, torch.int32, device)
-    elif max_verify_len is not None and max_verify_len < 0:
-        raise ValueError(f"max_verify_len is {max_verify_len}; accepted: 0 or more")
-    if num_base_rows is not None:
-        check_tensor("num_base_rows", num_base_rows, shape, torch.int32, device)
-    if samples is not None:
-        check_tensor("samples", samples, shape, torch.bool, device)
+def _check_limits(inputs: reference.AllocationInputs) -> None:
+    num_requests, num_positions = inputs.num_draft_tokens.shape[0], inputs.confidence.shape[1]
+    if num_requests > MAX_REQUESTS:
+        raise ValueError(f"{num_requests} requests; accepted on a device: at most {MAX_REQUESTS}")
+    if not 1 <= num_positions <= MAX_DRAFT_TOKENS:
+        raise ValueError(
+            f"confidence has {num_positions} positions; "
+            f"accepted on a device: 1 to {MAX_DRAFT_TOKENS}"
+        )
+
+
+def _check_optional(inputs: reference.AllocationInputs, device: torch.device) -> None:
+    shape, cap = inputs.num_draft_tokens.shape, inputs.max_verify_len
+    if inputs.slot_ids is not None:
+        check_tensor("slot_ids", inputs.slot_ids, shape, (torch.int32, torch.int64), device)
+    if isinstance(cap, torch.Tensor):
+        check_tensor("max_verify_len", cap, shape, torch.int32, device)
+    elif cap is not None and cap < 0:
+        raise ValueError(f"max_verify_len is {cap}; accepted: 0 or more")
+    if inputs.num_base_rows is not None:
+        check_tensor("num_base_rows", inputs.num_base_rows, shape, torch.int32, device)
+    if inputs.samples is not None:
+        check_tensor("samples", inputs.samples, shape, torch.bool, device)
 
 
 def _check_budget(budget: int | torch.Tensor, padded_rows: int, device: torch.device) -> None:

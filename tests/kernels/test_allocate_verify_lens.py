@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specsched_kernels import VerifyAllocation, allocate_verify_lens
+
 from tests.kernels._allocation_cases import KINDS, plain_verify_lens, random_case
 
 

@@ -1,0 +1,1 @@
+"""The operators in torch: what runs on a CPU, and what device code is held to."""
