@@ -8,16 +8,27 @@ help text, environment variable, range check and error message of an option come
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["ENV_PREFIX", "ConfigError", "Settings", "load_settings", "settings_command"]
+from .logs import LogFormat, LogLevel
+from .run_dir import default_run_dir
+
+__all__ = [
+    "ENV_PREFIX",
+    "ConfigError",
+    "ProcessSettings",
+    "Settings",
+    "load_settings",
+    "settings_command",
+]
 
 ENV_PREFIX = "SPECSCHED_"
 
@@ -28,27 +39,53 @@ class ConfigError(ValueError):
     """Options that cannot be used; the message names each value and what is accepted."""
 
 
-class Settings(BaseSettings):
-    """Base of a process's options: immutable, unknown names refused, read from SPECSCHED_*."""
+class Settings(BaseModel):
+    """Base of a process's options: immutable, checked on construction, unknown names refused."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-        allow_inf_nan=False,
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
+
+    env_prefix: ClassVar[str] = ENV_PREFIX
+    """Prefix of the variables of the options that this class adds to its base."""
+
+    @classmethod
+    def env_name(cls, field: str) -> str:
+        """The environment variable of an option; an inherited option keeps its base's."""
+        for base in reversed(cls.__mro__):
+            if issubclass(base, Settings) and field in base.model_fields:
+                return base.env_prefix + field.upper()
+        raise KeyError(field)
+
+
+class ProcessSettings(Settings):
+    """Options that every long-running process has."""
+
+    run_dir: Path = Field(
+        default_factory=lambda: default_run_dir(os.environ),
+        description="Directory executors and schedulers meet in",
+    )
+    log_level: LogLevel = Field("info", description="Least severe level that is logged")
+    log_format: LogFormat = Field("auto", description="auto: console on a terminal, else json")
 
 
 S = TypeVar("S", bound=Settings)
 
 
-def load_settings(settings: type[S], flags: Mapping[str, object]) -> S:
-    """Combine flags (None: not given) with the environment and the defaults.
+def load_settings(
+    settings: type[S], flags: Mapping[str, object], environ: Mapping[str, str] = os.environ
+) -> S:
+    """Combine flags (None: not given) with the environment and the defaults, in this order.
 
-    Raises ConfigError naming every offending option, its value and what is accepted.
+    Raises ConfigError naming every offending option, its value and what is accepted; a variable
+    with the prefix of `settings` that is no option of it is an error too.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    variables = {settings.env_name(field): field for field in settings.model_fields}
+    _refuse_unknown_variables(settings, variables, environ)
+    given: dict[str, Any] = {
+        field: environ[variable] for variable, field in variables.items() if variable in environ
+    }
+    given |= {field: value for field, value in flags.items() if value is not None}
     try:
         return settings(**given)
     except ValidationError as error:
@@ -73,7 +110,9 @@ def settings_command(
             raise typer.Exit(_USAGE_EXIT_CODE) from None
         raise typer.Exit(run(loaded))
 
-    parameters = [_parameter(name, field) for name, field in settings.model_fields.items()]
+    parameters = [
+        _parameter(settings, name, field) for name, field in settings.model_fields.items()
+    ]
     # typer reads both: the signature for order and defaults, the annotations for the types.
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
@@ -81,10 +120,10 @@ def settings_command(
     return command
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+def _parameter(settings: type[Settings], name: str, field: FieldInfo) -> inspect.Parameter:
     default = field.get_default(call_default_factory=True)
     option = typer.Option(
-        help=f"{field.description} (env {ENV_PREFIX}{name.upper()})",
+        help=f"{field.description} (env {settings.env_name(name)})",
         show_default="none" if default is None else str(default),
     )
     # None stands for "not given", so that the environment and the default keep their turn.
@@ -95,14 +134,23 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     )
 
 
+def _refuse_unknown_variables(
+    settings: type[Settings], known: Mapping[str, str], environ: Mapping[str, str]
+) -> None:
+    if settings.env_prefix == ENV_PREFIX:  # shared by all processes: others may know the variable
+        return
+    for variable in sorted(environ):
+        if variable.startswith(settings.env_prefix) and variable not in known:
+            raise ConfigError(f"unknown variable {variable}; known: {', '.join(sorted(known))}")
+
+
 def _describe(detail: ErrorDetails, settings: type[Settings]) -> str:
     name = str(detail["loc"][0]) if detail["loc"] else ""
     reason = detail["msg"].removeprefix("Value error, ")
-    if not name:
-        return reason
-    source = f"--{name.replace('_', '-')} or {ENV_PREFIX}{name.upper()}"
-    field = settings.model_fields.get(name)
-    accepted = _accepted_range(field) if field else ""
+    if name not in settings.model_fields:
+        return f"{name}: {reason}" if name else reason
+    source = f"--{name.replace('_', '-')} or {settings.env_name(name)}"
+    accepted = _accepted_range(settings.model_fields[name])
     return f"{name} = {detail['input']!r} ({source}): {reason[:1].lower()}{reason[1:]}{accepted}"
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field
-
-from specsched_protocol.logs import LogFormat, LogLevel
-from specsched_protocol.settings import Settings
+from specsched_protocol.settings import ProcessSettings
 
 __all__ = ["SchedulerConfig"]
 
 
-class SchedulerConfig(Settings):
-    """How one scheduler runs; every field is a flag and a SPECSCHED_* variable."""
+class SchedulerConfig(ProcessSettings):
+    """How one scheduler runs; every field is a flag and an environment variable."""
 
-    run_dir: Path | None = Field(
-        None, description="Directory executors and schedulers meet in; none: one for this user"
-    )
+    env_prefix = "SPECSCHED_SCHEDULER_"
+
     name: str = Field(
         "default", description="Name of this scheduler; its socket is RUN_DIR/schedulers/NAME.sock"
     )
@@ -37,5 +32,3 @@ class SchedulerConfig(Settings):
     shutdown_grace_ms: int = Field(
         2000, ge=0, le=60_000, description="Time running calls get when the process is told to end"
     )
-    log_level: LogLevel = Field("info", description="Least severe level that is logged")
-    log_format: LogFormat = Field("auto", description="auto: console on a terminal, else json")

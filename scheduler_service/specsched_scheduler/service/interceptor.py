@@ -30,7 +30,13 @@ Handler = Any  # grpc.RpcMethodHandler, whose members grpc leaves untyped
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Maps the errors of `service.errors` to their status; any other is logged and INTERNAL."""
+    """Maps the errors of `service.errors` to their status; any other is logged and INTERNAL.
+
+    Only calls of `service` are wrapped: health and reflection answer their own errors.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._prefix = f"/{service}/"
 
     async def intercept_service(
         self,
@@ -39,9 +45,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     ) -> Handler:
         """Wrap the handler of one call."""
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
         method = str(handler_call_details.method)
+        if handler is None or not method.startswith(self._prefix):
+            return handler
         if handler.unary_unary:
             return _rebuild(handler, "unary_unary", _guard_unary(handler.unary_unary, method))
         for kind in ("unary_stream", "stream_stream"):

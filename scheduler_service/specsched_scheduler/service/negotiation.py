@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from .errors import InvalidMessageError, PeerRefusedError
 
-__all__ = ["PROTOCOL_RANGE", "VersionRange", "check_hello", "negotiate_protocol"]
+__all__ = ["PROTOCOL_RANGE", "VersionRange", "check_hello", "negotiate_protocol", "peer_range"]
 
 _BOOT_ID_BYTES = 16
 _MAX_DRAFT_TOKENS = 64
@@ -47,6 +48,11 @@ def negotiate_protocol(ours: VersionRange, theirs: VersionRange) -> int:
     return version
 
 
+def peer_range(protocol: pb.ProtocolRange) -> VersionRange:
+    """The range a peer sent."""
+    return VersionRange(protocol.min_version, protocol.max_version)
+
+
 def check_hello(hello: pb.Hello) -> None:
     """Raise InvalidMessageError naming the first field of `hello` that is out of range."""
     if len(hello.boot_id) != _BOOT_ID_BYTES:
@@ -56,7 +62,7 @@ def check_hello(hello: pb.Hello) -> None:
     _check_range("hello.model.max_requests", hello.model.max_requests, _MAX_REQUESTS)
     _check_range("hello.model.max_draft_tokens", hello.model.max_draft_tokens, _MAX_DRAFT_TOKENS)
     sizes = list(hello.capture_sizes)
-    if any(low >= high for low, high in zip(sizes, sizes[1:], strict=False)):
+    if any(low >= high for low, high in pairwise(sizes)):
         raise InvalidMessageError(f"hello.capture_sizes = {sizes}: accepted: strictly rising sizes")
 
 

@@ -1,0 +1,15 @@
+"""The executor's side of the control plane: finds schedulers, attaches, follows their life."""
+
+from __future__ import annotations
+
+from .manager import AttachManager, AttachmentInfo
+from .seams import AttachConfig, ExecutorFacts, LaneHost, LaneOffer
+
+__all__ = [
+    "AttachConfig",
+    "AttachManager",
+    "AttachmentInfo",
+    "ExecutorFacts",
+    "LaneHost",
+    "LaneOffer",
+]

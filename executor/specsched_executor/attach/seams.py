@@ -1,0 +1,73 @@
+"""What attaching needs from the rest of the executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from specsched_protocol.v1 import plan_pb2, scheduler_pb2
+
+__all__ = ["AttachConfig", "ExecutorFacts", "LaneHost", "LaneOffer", "NoFreeLaneError"]
+
+
+class NoFreeLaneError(RuntimeError):
+    """Every lane is taken by an attached scheduler."""
+
+
+class LaneOffer(Protocol):
+    """A freshly opened lane, and how a scheduler gets hold of it."""
+
+    @property
+    def lane(self) -> int:
+        """Index of the lane, 0-based."""
+
+    @property
+    def epoch(self) -> int:
+        """Number of this opening; decisions of an earlier one are refused."""
+
+    @property
+    def shared_memory(self) -> scheduler_pb2.SharedMemoryOffer:
+        """Where to fetch the descriptors, with the nonce that is good for one hand-over."""
+
+
+class LaneHost(Protocol):
+    """Owner of the decision lanes. Safe to call from any thread but never blocks on the engine."""
+
+    def open_lane(self) -> LaneOffer:
+        """Open a free lane; raises NoFreeLaneError where all are taken."""
+
+    def lane_ready(self, lane: int) -> None:
+        """The scheduler has mapped the lane and waits on the doorbell."""
+
+    def close_lane(self, lane: int) -> None:
+        """The scheduler is gone: nothing in the lane counts any more."""
+
+    def activate(self, lane: int | None) -> None:
+        """Read decisions from `lane` as of the next step; None: from no lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorFacts:
+    """What an executor tells a scheduler about itself when it attaches."""
+
+    boot_id: bytes
+    name: str
+    version: str
+    model: scheduler_pb2.ModelFacts
+    capture_sizes: tuple[int, ...]
+    cost: plan_pb2.CostModel
+    current_step_id: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachConfig:
+    """Intervals and limits of attaching, in milliseconds."""
+
+    poll_ms: int = 200
+    heartbeat_ms: int = 1000
+    min_backoff_ms: int = 100
+    max_backoff_ms: int = 5000
+    # A scheduler that has just started compiles its decision code before it answers.
+    handshake_timeout_ms: int = 120_000
+    max_message_bytes: int = 4 << 20

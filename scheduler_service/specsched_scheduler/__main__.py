@@ -1,0 +1,9 @@
+"""`python -m specsched_scheduler`: run a scheduler."""
+
+from __future__ import annotations
+
+import typer
+
+from specsched_scheduler.commands import scheduler
+
+typer.run(scheduler)

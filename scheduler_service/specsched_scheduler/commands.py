@@ -1,0 +1,35 @@
+"""The scheduler's part of the command line."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from specsched_protocol.logs import configure_logging
+from specsched_protocol.run_dir import RunDir, RunDirError
+from specsched_protocol.settings import settings_command
+
+from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.service import PolicyError, ServiceError, parse_policy
+
+__all__ = ["scheduler"]
+
+_log = structlog.get_logger(__name__)
+
+
+def run(config: SchedulerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; return the process's exit status."""
+    configure_logging(config.log_level, config.log_format)
+    try:
+        policy = parse_policy(config.policy)
+        run_dir = RunDir.open(config.run_dir)
+        asyncio.run(SchedulerServer(config, run_dir, policy).serve())
+    except (PolicyError, RunDirError, ServiceError) as error:
+        _log.error("cannot start", reason=str(error))
+        return 2
+    return 0
+
+
+scheduler = settings_command(
+    SchedulerConfig, run, doc="Run a scheduler that executors on this machine attach to."
+)

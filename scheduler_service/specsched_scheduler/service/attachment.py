@@ -1,0 +1,101 @@
+"""One attached executor, from its Hello to the end of its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from .errors import InvalidMessageError
+from .planning import Planning
+
+__all__ = ["Attachment"]
+
+
+class Attachment:
+    """Keeps one executor's planner and its stream together. Lives on the server's event loop."""
+
+    def __init__(self, hello: pb.Hello, planning: Planning, heartbeat_s: float) -> None:
+        self.hello = hello
+        self.planning = planning
+        self._heartbeat_s = heartbeat_s
+        # None ends the stream.
+        self._outbox: asyncio.Queue[pb.AttachResponse | None] = asyncio.Queue()
+        self._last_heard = time.monotonic()
+        self._executor_step_id = 0
+        self.end_reason = "the stream ended"
+
+    def end(self, reason: str) -> None:
+        """Have `responses` return once what was queued before is sent."""
+        self.end_reason = reason
+        self._outbox.put_nowait(None)
+
+    def tell_policy(self, policy: plan_pb2.PolicySpec) -> None:
+        """Queue the news that decisions follow `policy` from now on."""
+        changed = pb.PolicyChanged(policy=policy)
+        self._outbox.put_nowait(pb.AttachResponse(policy_changed=changed))
+
+    async def responses(
+        self, requests: AsyncIterator[pb.AttachRequest]
+    ) -> AsyncIterator[pb.AttachResponse]:
+        """What to send, heartbeats included, until either side ends the stream.
+
+        Raises InvalidMessageError for a message that has no place here.
+        """
+        reader = asyncio.create_task(self._read(requests))
+        try:
+            while True:
+                try:
+                    response = await asyncio.wait_for(self._outbox.get(), self._heartbeat_s)
+                except TimeoutError:
+                    yield self._heartbeat()
+                    continue
+                if response is None:
+                    break
+                yield response
+            if reader.done():
+                reader.result()  # raises what the reader raised
+        finally:
+            reader.cancel()
+
+    def status(self) -> pb.AttachmentStatus:
+        """What GetStatus tells of it."""
+        return pb.AttachmentStatus(
+            boot_id=self.hello.boot_id,
+            executor_name=self.hello.executor_name,
+            lane=self.hello.lane,
+            epoch=self.hello.epoch,
+            transport=pb.TRANSPORT_SHARED_MEMORY,
+            model=self.hello.model,
+            model_state=self.planning.model_state(),
+            counters=self.planning.counters(),
+            executor_step_id=self._executor_step_id,
+            seconds_since_heard=time.monotonic() - self._last_heard,
+        )
+
+    def _heartbeat(self) -> pb.AttachResponse:
+        step_id = self.planning.last_step_id()
+        return pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(last_step_id=step_id))
+
+    async def _read(self, requests: AsyncIterator[pb.AttachRequest]) -> None:
+        reason = "the executor ended the stream"
+        try:
+            async for request in requests:
+                self._last_heard = time.monotonic()
+                match request.WhichOneof("message"):
+                    case "cost":
+                        await self.planning.set_cost(request.cost)
+                    case "heartbeat":
+                        self._executor_step_id = request.heartbeat.step_id
+                    case "detach":
+                        reason = f"the executor detached: {request.detach.reason}"
+                        break
+                    case "hello":
+                        raise InvalidMessageError("a second hello on one Attach stream")
+                    case None:  # a message of a later protocol
+                        pass
+        finally:
+            self.end(reason)

@@ -1,0 +1,75 @@
+"""All attached executors and the one policy they are planned by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from .attachment import Attachment
+from .errors import NotReadyError, TooManyAttachmentsError
+
+__all__ = ["Attachments"]
+
+
+class Attachments:
+    """Registry of attachments. Lives on the server's event loop, so it needs no lock."""
+
+    def __init__(self, policy: plan_pb2.PolicySpec, max_attachments: int) -> None:
+        self.policy = policy
+        self._max_attachments = max_attachments
+        self._members: list[Attachment] = []
+        self._num_admitted = 0
+        self._closed = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __iter__(self) -> Iterator[Attachment]:
+        return iter(tuple(self._members))
+
+    @contextmanager
+    def admission(self) -> Iterator[None]:
+        """A place for one executor; raises TooManyAttachmentsError or NotReadyError."""
+        if self._closed:
+            raise NotReadyError("this scheduler is shutting down")
+        if self._num_admitted >= self._max_attachments:
+            raise TooManyAttachmentsError(
+                f"{self._num_admitted} executors are attached, accepted: {self._max_attachments}"
+                " (--max-attachments)"
+            )
+        self._num_admitted += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._num_admitted -= 1
+            if self._num_admitted == 0:
+                self._empty.set()
+
+    @contextmanager
+    def member(self, attachment: Attachment) -> Iterator[None]:
+        """Have `attachment` follow policy changes and show in the status while it lasts."""
+        attachment.planning.set_policy(self.policy)
+        self._members.append(attachment)
+        try:
+            yield
+        finally:
+            self._members.remove(attachment)
+
+    def set_policy(self, policy: plan_pb2.PolicySpec) -> plan_pb2.PolicySpec:
+        """Plan every attachment by `policy` from its next decision on; return the previous one."""
+        previous, self.policy = self.policy, policy
+        for attachment in self._members:
+            attachment.planning.set_policy(policy)
+            attachment.tell_policy(policy)
+        return previous
+
+    async def close(self) -> None:
+        """Admit nobody any more, end every stream and wait until all are gone."""
+        self._closed = True
+        for attachment in self:
+            attachment.end("this scheduler is shutting down")
+        await self._empty.wait()

@@ -1,0 +1,144 @@
+"""The scheduler process: claims its socket, serves, warms up, says so, ends cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from specsched_protocol.run_dir import RunDir
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
+
+from specsched_scheduler.config import SchedulerConfig
+
+from .attachments import Attachments
+from .interceptor import StatusInterceptor
+from .planning import policy_text, warm_up
+from .servicer import Identity, SchedulerServicer
+from .socket_claim import claim_socket
+
+__all__ = ["SERVICE_NAME", "SchedulerServer"]
+
+SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["SchedulerService"].full_name
+
+_log = structlog.get_logger(__name__)
+
+_Serving = health_pb2.HealthCheckResponse.ServingStatus
+
+
+class SchedulerServer:
+    """One scheduler on one Unix socket. `serve` runs until a signal or `stop`."""
+
+    def __init__(
+        self, config: SchedulerConfig, run_dir: RunDir, policy: plan_pb2.PolicySpec
+    ) -> None:
+        self.socket_path = run_dir.scheduler_socket(config.name)
+        self._config = config
+        self._stop = asyncio.Event()
+        self._warmed = asyncio.Event()
+        self._attachments = Attachments(policy, config.max_attachments)
+        self._health = health.aio.HealthServicer()
+
+    def stop(self) -> None:
+        """Have `serve` end in good order. Call it on the server's event loop."""
+        self._stop.set()
+
+    async def serve(self) -> None:
+        """Serve until told to stop; raises SocketInUseError or RunDirError before it begins."""
+        with claim_socket(self.socket_path), _stop_on_signals(self.stop):
+            server = self._build()
+            await self._health.set(SERVICE_NAME, _Serving.NOT_SERVING)
+            await self._health.set("", _Serving.NOT_SERVING)
+            await _listen(server, self.socket_path)
+            _log.info(
+                "listening",
+                socket=str(self.socket_path),
+                policy=policy_text(self._attachments.policy),
+                pid=os.getpid(),
+            )
+            try:
+                await self._warm_up()
+                await self._stop.wait()
+            finally:
+                await self._shut_down(server)
+
+    def _build(self) -> grpc.aio.Server:
+        max_bytes = self._config.max_message_bytes
+        server = grpc.aio.server(
+            interceptors=[StatusInterceptor(SERVICE_NAME)],
+            options=[
+                ("grpc.max_receive_message_length", max_bytes),
+                ("grpc.max_send_message_length", max_bytes),
+            ],
+        )
+        identity = Identity(
+            self._config.name, version("specsched"), secrets.token_bytes(16), time.monotonic()
+        )
+        servicer = SchedulerServicer(
+            identity,
+            self._attachments,
+            self._warmed,
+            heartbeat_s=self._config.heartbeat_ms / 1e3,
+            hello_timeout_s=self._config.hello_timeout_ms / 1e3,
+        )
+        add_SchedulerServiceServicer_to_server(servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        return server
+
+    async def _warm_up(self) -> None:
+        started = time.monotonic()
+        await asyncio.to_thread(warm_up)
+        self._warmed.set()
+        if self._stop.is_set():
+            return
+        await self._health.set(SERVICE_NAME, _Serving.SERVING)
+        await self._health.set("", _Serving.SERVING)
+        _log.info("serving", warm_up_s=round(time.monotonic() - started, 3))
+
+    async def _shut_down(self, server: grpc.aio.Server) -> None:
+        await self._health.enter_graceful_shutdown()
+        self._warmed.set()  # nobody waits for a warm-up that will not end
+        grace_s = self._config.shutdown_grace_ms / 1e3
+        try:
+            await asyncio.wait_for(self._attachments.close(), grace_s)
+        except TimeoutError:
+            _log.warning("executors still attached at the end of the grace period")
+        await server.stop(grace_s)
+        _log.info("stopped", socket=str(self.socket_path))
+
+
+async def _listen(server: grpc.aio.Server, path: Path) -> None:
+    # The socket is born 0600: there is no moment in which others of the machine could connect.
+    previous_umask = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    finally:
+        os.umask(previous_umask)
+    await server.start()
+
+
+@contextmanager
+def _stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,149 @@
+"""The methods of specsched.v1.SchedulerService: they convert, call and answer, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceServicer
+
+from .attachment import Attachment
+from .attachments import Attachments
+from .errors import InvalidMessageError
+from .negotiation import PROTOCOL_RANGE, check_hello, negotiate_protocol, peer_range
+from .planning import Planning, answer_plan, available_policies, check_policy
+from .watching import watch_decisions
+
+__all__ = ["Identity", "SchedulerServicer"]
+
+_log = structlog.get_logger(__name__)
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this scheduler process is."""
+
+    name: str
+    version: str
+    scheduler_id: bytes
+    started_s: float
+    """time.monotonic() of the start."""
+
+
+class SchedulerServicer(SchedulerServiceServicer):
+    """Serves executors (Attach) and operators (the rest) over one registry of attachments."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        attachments: Attachments,
+        warmed: asyncio.Event,
+        *,
+        heartbeat_s: float,
+        hello_timeout_s: float,
+    ) -> None:
+        self._identity = identity
+        self._attachments = attachments
+        self._warmed = warmed
+        self._heartbeat_s = heartbeat_s
+        self._hello_timeout_s = hello_timeout_s
+
+    async def Attach(  # type: ignore[override]  # noqa: N802 - the stubs describe the sync server
+        self, request_iterator: AsyncIterator[pb.AttachRequest], context: _Context
+    ) -> AsyncIterator[pb.AttachResponse]:
+        """Negotiate, share memory, plan until either side ends the stream."""
+        hello = await self._read_hello(request_iterator)
+        version = negotiate_protocol(PROTOCOL_RANGE, peer_range(hello.protocol))
+        check_hello(hello)
+        with self._attachments.admission():
+            await self._warmed.wait()
+            yield self._welcome(hello, version)
+            planning = await Planning.open(hello, self._attachments.policy)
+            attachment = Attachment(hello, planning, self._heartbeat_s)
+            log = _log.bind(executor=hello.executor_name, lane=hello.lane, epoch=hello.epoch)
+            try:
+                with self._attachments.member(attachment):
+                    yield pb.AttachResponse(ready=pb.Ready())
+                    log.info("executor attached", model=hello.model.name, transport="shared_memory")
+                    async for response in attachment.responses(request_iterator):
+                        yield response
+            finally:
+                await asyncio.shield(planning.close())
+                log.info("executor gone", reason=attachment.end_reason)
+
+    async def Plan(  # type: ignore[override]  # noqa: N802
+        self, request: plan_pb2.PlanRequest, context: _Context
+    ) -> plan_pb2.PlanResponse:
+        """Decide one step described in full; nothing is remembered."""
+        return await asyncio.to_thread(answer_plan, request)
+
+    async def GetStatus(  # type: ignore[override]  # noqa: N802
+        self, request: pb.GetStatusRequest, context: _Context
+    ) -> pb.GetStatusResponse:
+        """Version, policy and every attachment with its counters."""
+        return pb.GetStatusResponse(
+            version=self._identity.version,
+            scheduler_id=self._identity.scheduler_id,
+            uptime_seconds=time.monotonic() - self._identity.started_s,
+            policy=self._attachments.policy,
+            policies=available_policies(),
+            protocol=_protocol_range(),
+            attachments=[attachment.status() for attachment in self._attachments],
+        )
+
+    async def WatchDecisions(  # type: ignore[override]  # noqa: N802
+        self, request: pb.WatchDecisionsRequest, context: _Context
+    ) -> AsyncIterator[pb.WatchDecisionsResponse]:
+        """A sample of the decisions of all attachments, as they are made."""
+        async for response in watch_decisions(self._attachments, request.max_per_second):
+            yield response
+
+    async def SetPolicy(  # type: ignore[override]  # noqa: N802
+        self, request: pb.SetPolicyRequest, context: _Context
+    ) -> pb.SetPolicyResponse:
+        """Plan by another policy from the next decision on, every attachment alike."""
+        check_policy(request.policy)
+        previous = self._attachments.set_policy(request.policy)
+        _log.info("policy changed", policy=request.policy.name, previous=previous.name)
+        return pb.SetPolicyResponse(policy=request.policy, previous_policy=previous)
+
+    async def _read_hello(self, requests: AsyncIterator[pb.AttachRequest]) -> pb.Hello:
+        try:
+            first = await asyncio.wait_for(anext(aiter(requests)), self._hello_timeout_s)
+        except StopAsyncIteration:
+            raise InvalidMessageError("the Attach stream ended before a hello") from None
+        except TimeoutError:
+            raise InvalidMessageError(
+                f"no hello within {self._hello_timeout_s:g} s of the Attach stream's begin"
+            ) from None
+        kind = first.WhichOneof("message")
+        if kind != "hello":
+            raise InvalidMessageError(f"the first Attach message is {kind}, accepted: hello")
+        return first.hello
+
+    def _welcome(self, hello: pb.Hello, version: int) -> pb.AttachResponse:
+        return pb.AttachResponse(
+            welcome=pb.Welcome(
+                protocol_version=version,
+                scheduler_version=self._identity.version,
+                scheduler_id=self._identity.scheduler_id,
+                lane=hello.lane,
+                policy=self._attachments.policy,
+                transport=pb.TRANSPORT_SHARED_MEMORY,
+            )
+        )
+
+
+def _protocol_range() -> pb.ProtocolRange:
+    return pb.ProtocolRange(
+        min_version=PROTOCOL_RANGE.min_version, max_version=PROTOCOL_RANGE.max_version
+    )
