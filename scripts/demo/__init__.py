@@ -1,0 +1,1 @@
+"""A real model, served through the sidecar, on one machine: `python -m scripts.demo`."""

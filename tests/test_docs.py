@@ -1,0 +1,63 @@
+"""The documents point at things that exist, and the README keeps to its length."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.repository import ROOT
+
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]+)?\)")
+MAKE_CALL = re.compile(r"(?:^|`)make ([a-z-]+)", flags=re.MULTILINE)
+
+
+def anchors(markdown: str) -> set[str]:
+    """Anchors of the headings, as they are derived when a document is shown."""
+    headings = re.findall(r"^#+ (.+)$", markdown, flags=re.MULTILINE)
+    return {"#" + re.sub(r"[^\w -]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+def broken_links(document) -> list[str]:
+    """Relative links of `document` to files or headings that do not exist."""
+    broken = []
+    for path, anchor in LINK.findall(document.read_text()):
+        target = document.parent / path if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            broken.append(path + anchor)
+    return broken
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+def test_links_lead_somewhere(document):
+    assert broken_links(document) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+def test_make_targets_in_the_text_exist(document):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert set(MAKE_CALL.findall(document.read_text())) <= set(targets)
+
+
+def test_readme_is_short_and_begins_with_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert MAKE_CALL.findall(text)[:2] == ["demo", "test"]
+
+
+def test_make_alone_lists_the_verbs():
+    outside_make = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    done = subprocess.run(
+        ["make"], cwd=ROOT, check=True, capture_output=True, text=True, env=outside_make
+    )
+    listed = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"demo", "test", "bench", "protos", "lint", "help"} <= listed
+
+
+def test_a_broken_link_is_found(tmp_path):
+    document = tmp_path / "page.md"
+    document.write_text("# A title\n[a](gone.md) [b](#a-title) [c](#other) [d](page.md#a-title)\n")
+    assert broken_links(document) == ["gone.md", "#other"]
