@@ -33,10 +33,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Ends a call whose handler raised with the status of the exception and its message.
+    """Ends a call of `service` whose handler raised, with the exception's status and message.
 
     An exception nobody foresaw is logged with its traceback; the client reads INTERNAL and no more.
+    Other services (health, reflection) answer their own errors.
     """
+
+    def __init__(self, service: str) -> None:
+        self._prefix = f"/{service}/"
 
     async def intercept_service(
         self,
@@ -45,8 +49,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Wrap the handler of one call."""
         handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None or handler.request_streaming:
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(self._prefix):
             return handler
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(

@@ -120,6 +120,15 @@ async def test_both_health_checks_agree(
     assert (answer.healthy, answer.message) == (False, "the engine is gone")
 
 
+async def test_health_can_be_watched(gateway: Gateway, channel: grpc.aio.Channel) -> None:
+    health: Any = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+    watch = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    await gateway.set_serving("the engine is gone")
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    watch.cancel()
+
+
 async def test_reflection_describes_the_service(channel: grpc.aio.Channel) -> None:
     reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[no-untyped-call]
     call = reflection.ServerReflectionInfo()

@@ -99,55 +99,49 @@ def test_fields_that_could_not_take_effect_are_refused(name: str, value: object)
 
 def test_every_field_of_the_api_is_either_used_or_refused() -> None:
     """A field that a later release of the API adds must be decided on, not dropped in silence."""
-    used = set(
-        [
-            "temperature",
-            "top_p",
-            "top_k",
-            "max_tokens",
-            "min_tokens",
-            "stop",
-            "stop_token_ids",
-            "seed",
-            "ignore_eos",
-            "include_stop_str_in_output",
-            "skip_special_tokens",
-            "spaces_between_special_tokens",
-        ]
-    )
-    refused = set(
-        [
-            "min_p",
-            "frequency_penalty",
-            "presence_penalty",
-            "repetition_penalty",
-            "n",
-            "logprobs",
-            "prompt_logprobs",
-            "truncate_prompt_tokens",
-            "logit_bias",
-            "json_schema",
-            "regex",
-            "grammar",
-            "structural_tag",
-            "json_object",
-            "choice",
-            "grammar_from_first_token",
-        ]
-    )
+    used = {
+        "temperature",
+        "top_p",
+        "top_k",
+        "max_tokens",
+        "min_tokens",
+        "stop",
+        "stop_token_ids",
+        "seed",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+    }
+    refused = {
+        "min_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+        "n",
+        "logprobs",
+        "prompt_logprobs",
+        "truncate_prompt_tokens",
+        "logit_bias",
+        "json_schema",
+        "regex",
+        "grammar",
+        "structural_tag",
+        "json_object",
+        "choice",
+        "grammar_from_first_token",
+    }
     assert {field.name for field in pb.SamplingParams.DESCRIPTOR.fields} == used | refused
-    assert {field.name for field in pb.GenerateRequest.DESCRIPTOR.fields} == set(
-        [
-            "request_id",
-            "tokenized",
-            "text",
-            "sampling_params",
-            "stream",
-            "kv_transfer_params",
-            "mm_inputs",
-            "extra_mm_inputs",
-            "kv_transfer_params_json",
-            "data_parallel_rank",
-            "media_refs",
-        ]
-    )
+    assert {field.name for field in pb.GenerateRequest.DESCRIPTOR.fields} == {
+        "request_id",
+        "tokenized",
+        "text",
+        "sampling_params",
+        "stream",
+        "kv_transfer_params",
+        "mm_inputs",
+        "extra_mm_inputs",
+        "kv_transfer_params_json",
+        "data_parallel_rank",
+        "media_refs",
+    }
