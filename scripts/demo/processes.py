@@ -44,10 +44,8 @@ async def running(log: Path, *arguments: str) -> AsyncIterator[asyncio.subproces
         await _end(process)
 
 
-async def supervised(
-    work: asyncio.Task[T], processes: dict[Path, asyncio.subprocess.Process]
-) -> T:
-    """Await `work`; raise DemoError as soon as one of `processes` (log -> process) exits instead."""
+async def supervised(work: asyncio.Task[T], processes: dict[Path, asyncio.subprocess.Process]) -> T:
+    """Await `work`; raise DemoError once one of `processes` (log -> process) exits instead."""
     watchers = {asyncio.ensure_future(p.wait()): log for log, p in processes.items()}
     done, _ = await asyncio.wait({work, *watchers}, return_when=asyncio.FIRST_COMPLETED)
     for watcher in watchers:
