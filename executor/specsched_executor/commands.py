@@ -1,0 +1,33 @@
+"""The executor's part of the command line. Importable without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+from specsched_protocol.logs import configure_logging
+from specsched_protocol.settings import settings_command
+
+from specsched_executor.config import ExecutorConfig
+
+__all__ = ["executor"]
+
+_MISSING_TORCH = (
+    "error: the executor needs torch, which is not installed: pip install 'specsched[executor]'"
+)
+
+
+def run(config: ExecutorConfig) -> int:
+    """Serve the model until SIGTERM or SIGINT; return the process's exit status."""
+    if importlib.util.find_spec("torch") is None:
+        print(_MISSING_TORCH, file=sys.stderr)  # noqa: T201 - before there is a log
+        return 2
+    from specsched_executor.serve import serve
+
+    configure_logging(config.log_level, config.log_format)
+    return serve(config)
+
+
+executor = settings_command(
+    ExecutorConfig, run, doc="Serve a model; schedulers found in the run directory are attached."
+)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from specsched_executor.config import ExecutorConfig
+from specsched_protocol.settings import ConfigError, load_settings
+
+
+def _load(**flags: object) -> ExecutorConfig:
+    return load_settings(ExecutorConfig, flags, {})
+
+
+def test_defaults_serve_the_packaged_model_on_loopback():
+    config = _load()
+    assert config.model_path.suffix == ".gguf"
+    assert config.model_path.is_file()
+    assert (config.host, config.max_draft_tokens, config.scheduler) == ("127.0.0.1", 7, "auto")
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"max_draft_tokens": 99}, r"max_draft_tokens = 99 .*>= 1 and <= 16"),
+        ({"port": 70_000}, r"port = 70000 .*<= 65535"),
+        ({"host": "0.0.0.0"}, r"host = '0.0.0.0' .*127.0.0.1, localhost or ::1"),
+        ({"model": "/no/such.gguf"}, r"model = '/no/such.gguf' .*existing"),
+        ({"drafter": "medusa"}, r"drafter = 'medusa' .*'none' or 'ngram'"),
+        ({"fallback": "retry"}, r"fallback = 'retry' .*hold, off or fixed\(K\)"),
+        ({"fallback": "fixed(8)"}, r"fallback = 'fixed\(8\)' .*0 to max_draft_tokens, 7"),
+        ({"max_num_seqs": 600}, r"max_num_batched_tokens = 512 .*at least max_num_seqs, 600"),
+        ({"drain_timeout_s": float("nan")}, r"drain_timeout_s = nan"),
+        ({"speed": "fast"}, r"speed"),
+    ],
+)
+def test_bad_option_names_value_and_accepted_range(flags, named):
+    with pytest.raises(ConfigError, match=named):
+        _load(**flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"drafter": "none", "max_draft_tokens": 3},
+        {"drafter": "none", "fallback": "hold"},
+        {"drafter": "none", "scheduler": "in-process"},
+        {"scheduler": "auto", "policy": "fixed(1)"},
+        {"scheduler": "off", "policy": "fixed(1)"},
+        {"scheduler": "off", "profile": "quick"},
+    ],
+)
+def test_option_that_cannot_take_effect_is_an_error(flags):
+    with pytest.raises(ConfigError, match="no effect"):
+        _load(**flags)
+
+
+def test_nobody_drafts_so_nobody_is_asked():
+    assert _load(drafter="none").effective_scheduler == "off"
+    assert _load().effective_scheduler == "auto"
+
+
+def test_config_and_command_import_no_torch():
+    code = (
+        "import sys, specsched_executor.config, specsched_executor.commands;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

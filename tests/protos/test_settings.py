@@ -1,0 +1,107 @@
+"""Flag beats environment beats default; refusals name value, source and accepted range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import typer
+from pydantic import Field, ValidationError
+from specsched_protocol.settings import (
+    ConfigError,
+    ProcessSettings,
+    Settings,
+    load_settings,
+    settings_command,
+)
+from typer.testing import CliRunner
+
+
+class Oven(ProcessSettings):
+    env_prefix = "SPECSCHED_OVEN_"
+
+    degrees: int = Field(180, ge=50, le=250, description="How hot")
+    mode: Literal["fan", "grill"] = Field("fan", description="How")
+    light: bool = Field(True, description="Whether to see")
+
+
+def test_flag_beats_environment_beats_default():
+    environ = {"SPECSCHED_OVEN_DEGREES": "200", "SPECSCHED_OVEN_MODE": "grill"}
+    oven = load_settings(Oven, {"degrees": 90, "mode": None}, environ)
+    assert (oven.degrees, oven.mode, oven.light) == (90, "grill", True)
+
+
+def test_inherited_option_keeps_the_variable_of_its_base():
+    assert Oven.env_name("run_dir") == "SPECSCHED_RUN_DIR"
+    assert Oven.env_name("degrees") == "SPECSCHED_OVEN_DEGREES"
+    assert load_settings(Oven, {}, {"SPECSCHED_RUN_DIR": "/run/x"}).run_dir == Path("/run/x")
+
+
+@pytest.mark.parametrize("value", ["300", "hot", "nan", "1e3"])
+def test_bad_value_is_named_with_source_and_range(value):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(Oven, {}, {"SPECSCHED_OVEN_DEGREES": value})
+    text = str(caught.value)
+    assert value in text
+    assert "--degrees" in text
+    assert "SPECSCHED_OVEN_DEGREES" in text
+    assert ">= 50 and <= 250" in text
+
+
+def test_every_bad_option_is_named_at_once():
+    with pytest.raises(ConfigError, match=r"degrees = 1 .*mode = 'steam'.*'fan' or 'grill'"):
+        load_settings(Oven, {"degrees": 1, "mode": "steam"}, {})
+
+
+def test_unknown_variable_of_the_process_is_refused():
+    with pytest.raises(ConfigError, match=r"SPECSCHED_OVEN_DEGRES; known: .*SPECSCHED_OVEN_DEGREE"):
+        load_settings(Oven, {}, {"SPECSCHED_OVEN_DEGRES": "200"})
+
+
+def test_variables_of_other_processes_are_left_alone():
+    environ = {"SPECSCHED_FRIDGE_DEGREES": "4", "SPECSCHED_ANYTHING": "1"}
+    assert load_settings(Oven, {}, environ).degrees == 180
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValidationError):
+        Oven(degrees=100).degrees = 120
+
+
+def _invoke(*arguments: str, env: dict[str, str] | None = None):
+    seen: list[Settings] = []
+
+    def run(oven: Oven) -> int:
+        seen.append(oven)
+        return 3
+
+    app = typer.Typer()
+    app.command()(settings_command(Oven, run, doc="Bake."))
+    return CliRunner().invoke(app, list(arguments), env=env), seen
+
+
+def test_command_passes_flags_and_exit_status_on():
+    result, seen = _invoke("--degrees", "90", "--no-light", env={"SPECSCHED_OVEN_MODE": "grill"})
+    assert result.exit_code == 3
+    assert seen == [Oven(degrees=90, light=False, mode="grill")]
+
+
+def test_command_refuses_without_running():
+    result, seen = _invoke("--degrees", "9000")
+    assert result.exit_code == 2
+    assert seen == []
+    assert "degrees = 9000" in result.stderr
+
+
+def test_help_names_options_variables_and_defaults():
+    result, _ = _invoke("--help", env={"COLUMNS": "200", "TERM": "dumb"})
+    for text in (
+        "--degrees",
+        "SPECSCHED_OVEN_DEGREES",
+        "180",
+        "How hot",
+        "--no-light",
+        "fan|grill",
+    ):
+        assert text in result.stdout
