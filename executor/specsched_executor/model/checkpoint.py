@@ -1,0 +1,35 @@
+"""The seam between checkpoint formats and the model built from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from specsched_executor.model.spec import DecoderSpec
+from specsched_executor.tokenizer import Tokenizer
+
+
+class Checkpoint(Protocol):
+    """Weights under the names Hugging Face gives them, whatever the file calls them."""
+
+    @property
+    def source(self) -> Path:
+        """The file or folder, for messages."""
+
+    @property
+    def spec(self) -> DecoderSpec:
+        """The architecture these weights are for."""
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """float32 tensor of this name, with rows of q and k in rotate-half order.
+
+        Raises ModelFormatError when it is missing or has another shape.
+        """
+
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer that belongs to the weights."""
+
+    def close(self) -> None:
+        """Release the file; tensors handed out stay valid."""

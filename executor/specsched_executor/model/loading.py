@@ -1,0 +1,77 @@
+"""From a path to a model that is ready to serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from specsched_executor.core import ModelConfig
+from specsched_executor.model._errors import (
+    ModelFormatError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
+from specsched_executor.model.checkpoint import Checkpoint
+from specsched_executor.model.decoder import DecoderModel
+from specsched_executor.model.default_model import default_model_path
+from specsched_executor.model.gguf import GgufCheckpoint
+from specsched_executor.model.linear import LinearFactory
+from specsched_executor.model.options import LoadOptions
+from specsched_executor.model.spec import DecoderSpec
+from specsched_executor.model.weights import load_weights
+from specsched_executor.tokenizer import Tokenizer, TokenizerError
+
+_ACCEPTED = "accepted: a .gguf file, or a Hugging Face folder with config.json and *.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model with its tokenizer. `source` is where it came from."""
+
+    model: DecoderModel
+    tokenizer: Tokenizer
+    config: ModelConfig
+    source: Path
+
+
+def load_model(path: Path | str | None = None, options: LoadOptions | None = None) -> LoadedModel:
+    """Load a checkpoint; without a path, the installed default model.
+
+    Raises ModelNotFoundError, ModelFormatError or UnsupportedModelError (all ModelLoadError).
+    """
+    options = options or LoadOptions()
+    checkpoint = _open(default_model_path() if path is None else Path(path))
+    try:
+        spec = _limit_context(checkpoint, options.max_context_tokens)
+        tokenizer = checkpoint.load_tokenizer()
+        factory = LinearFactory(options.linear_layout, getattr(torch, options.dtype))
+        with torch.inference_mode():
+            weights = load_weights(checkpoint, factory)
+    except TokenizerError as error:
+        raise UnsupportedModelError(str(error)) from error
+    finally:
+        checkpoint.close()
+    return LoadedModel(DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source)
+
+
+def _open(path: Path) -> Checkpoint:
+    if not path.exists():
+        raise ModelNotFoundError(f"{path} does not exist; {_ACCEPTED}")
+    if path.is_file():
+        return GgufCheckpoint(path)
+    raise ModelFormatError(f"{path} is neither a file nor a model folder; {_ACCEPTED}")
+
+
+def _limit_context(checkpoint: Checkpoint, max_context_tokens: int | None) -> DecoderSpec:
+    spec = checkpoint.spec
+    trained = spec.config.max_context_tokens
+    if max_context_tokens is None:
+        return spec
+    if max_context_tokens > trained:
+        raise UnsupportedModelError(
+            f"{checkpoint.source}: max_context_tokens is {max_context_tokens}, "
+            f"but the checkpoint was made for {trained}"
+        )
+    return replace(spec, config=replace(spec.config, max_context_tokens=max_context_tokens))

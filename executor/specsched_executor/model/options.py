@@ -1,0 +1,26 @@
+"""Options of loading a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specsched_executor.model.linear import LinearLayout
+from specsched_executor.model.spec import Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to load a model.
+
+    dtype: precision of weights and matrix products. max_context_tokens: serve at most this many
+    positions per request; None: what the checkpoint was made for. linear_layout: see LinearLayout.
+    Raises ValueError for a context that is not positive.
+    """
+
+    dtype: Dtype = Dtype.FLOAT32
+    max_context_tokens: int | None = None
+    linear_layout: LinearLayout = LinearLayout.AUTO
+
+    def __post_init__(self) -> None:
+        if self.max_context_tokens is not None and self.max_context_tokens < 1:
+            raise ValueError(f"max_context_tokens is {self.max_context_tokens}; must be at least 1")

@@ -1,0 +1,40 @@
+"""Rotary frequencies and the table of their cosines and sines."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from specsched_executor.model.spec import (
+    LinearRopeScaling,
+    Llama3RopeScaling,
+    RopeScaling,
+)
+
+
+def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None) -> torch.Tensor:
+    """float64 [head_dim / 2]: theta^(-2i / head_dim), scaled as the checkpoint asks."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
+    frequencies = theta**-exponents
+    match scaling:
+        case None:
+            return frequencies
+        case LinearRopeScaling():
+            return frequencies / scaling.factor
+        case Llama3RopeScaling():
+            return _llama3(frequencies, scaling)
+
+
+def _llama3(frequencies: torch.Tensor, scaling: Llama3RopeScaling) -> torch.Tensor:
+    """The band between the two wavelengths is interpolated linearly in original / wavelength."""
+    turns = scaling.original_max_position * frequencies / (2 * math.pi)
+    span = scaling.high_freq_factor - scaling.low_freq_factor
+    kept = ((turns - scaling.low_freq_factor) / span).clamp(0.0, 1.0)
+    return frequencies * (kept + (1.0 - kept) / scaling.factor)
+
+
+def cos_sin_table(frequencies: torch.Tensor, max_positions: int) -> torch.Tensor:
+    """float32 [max_positions, head_dim]: cosines of all angles, then sines, per position."""
+    angles = torch.arange(max_positions, dtype=torch.float64)[:, None] * frequencies
+    return torch.cat((angles.cos(), angles.sin()), dim=-1).float()

@@ -1,0 +1,106 @@
+"""The weights of a decoder, fused and laid out as its forward pass reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from specsched_executor.model.checkpoint import Checkpoint
+from specsched_executor.model.linear import Linear, LinearFactory
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One decoder layer. qkv: [q | k | v] in one product, gate_up: [gate | up]."""
+
+    input_norm: torch.Tensor
+    qkv: Linear
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+    output: Linear
+    post_attention_norm: torch.Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    """All weights; embedding: [vocab, hidden], final_norm: [hidden]."""
+
+    embedding: torch.Tensor
+    layers: tuple[LayerWeights, ...]
+    final_norm: torch.Tensor
+    lm_head: Linear
+
+
+def load_weights(checkpoint: Checkpoint, make_linear: LinearFactory) -> DecoderWeights:
+    """Read every tensor the decoder needs; ModelFormatError names one that is missing or misshapen."""
+    config = checkpoint.spec.config
+    vocabulary = (config.vocab_size, config.hidden_size)
+    embedding = checkpoint.tensor("model.embed_tokens.weight", vocabulary)
+    head = (
+        embedding if config.tie_word_embeddings else checkpoint.tensor("lm_head.weight", vocabulary)
+    )
+    reader = _LayerReader(checkpoint, make_linear)
+    return DecoderWeights(
+        embedding=embedding.to(make_linear.dtype),
+        layers=tuple(reader.read(layer) for layer in range(config.num_layers)),
+        final_norm=checkpoint.tensor("model.norm.weight", (config.hidden_size,)),
+        lm_head=make_linear(head),
+    )
+
+
+class _LayerReader:
+    """Reads one layer after the other, fusing what is multiplied with the same input."""
+
+    def __init__(self, checkpoint: Checkpoint, make_linear: LinearFactory) -> None:
+        self._checkpoint = checkpoint
+        self._make_linear = make_linear
+        self._spec = checkpoint.spec
+
+    def read(self, layer: int) -> LayerWeights:
+        config, prefix = self._spec.config, f"model.layers.{layer}."
+        hidden = config.hidden_size
+        query, key_value = (
+            config.num_heads * config.head_dim,
+            config.num_kv_heads * config.head_dim,
+        )
+        attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
+        out_bias, mlp_bias = self._spec.attention_out_bias, self._spec.mlp_bias
+        return LayerWeights(
+            input_norm=self._norm(f"{prefix}input_layernorm", hidden),
+            qkv=self._fused(
+                {
+                    f"{attention}q_proj": query,
+                    f"{attention}k_proj": key_value,
+                    f"{attention}v_proj": key_value,
+                },
+                hidden,
+                self._spec.attention_bias,
+            ),
+            query_norm=self._head_norm(f"{attention}q_norm"),
+            key_norm=self._head_norm(f"{attention}k_norm"),
+            output=self._fused({f"{attention}o_proj": hidden}, query, out_bias),
+            post_attention_norm=self._norm(f"{prefix}post_attention_layernorm", hidden),
+            gate_up=self._fused(
+                dict.fromkeys((f"{mlp}gate_proj", f"{mlp}up_proj"), config.intermediate_size),
+                hidden,
+                mlp_bias,
+            ),
+            down=self._fused({f"{mlp}down_proj": hidden}, config.intermediate_size, mlp_bias),
+        )
+
+    def _norm(self, name: str, size: int) -> torch.Tensor:
+        return self._checkpoint.tensor(f"{name}.weight", (size,))
+
+    def _head_norm(self, name: str) -> torch.Tensor | None:
+        return self._norm(name, self._spec.config.head_dim) if self._spec.qk_norm else None
+
+    def _fused(self, rows: dict[str, int], columns: int, has_bias: bool) -> Linear:
+        """One linear of the named matrices stacked; `rows` gives the outputs of each."""
+        read = self._checkpoint.tensor
+        weights = [read(f"{name}.weight", (size, columns)) for name, size in rows.items()]
+        biases = [read(f"{name}.bias", (size,)) for name, size in rows.items() if has_bias]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        return self._make_linear(weight, torch.cat(biases) if biases else None)

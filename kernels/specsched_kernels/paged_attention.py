@@ -1,0 +1,58 @@
+"""Causal attention of a ragged batch over a paged key-value cache."""
+
+from __future__ import annotations
+
+import torch
+
+from specsched_kernels.reference import paged_attention as reference
+
+__all__ = ["allocate_kv", "paged_attention"]
+
+
+def allocate_kv(
+    num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zeroed keys and values, float32 [num_blocks, block_size, num_kv_heads, head_dim] on the CPU.
+
+    Both are views in the order the CPU kernel reads fastest: heads outside tokens, and the keys of
+    a block dimension by dimension, so that a vector register holds one dimension of many tokens.
+    """
+    keys = torch.zeros(num_blocks, num_kv_heads, head_dim, block_size)
+    values = torch.zeros(num_blocks, num_kv_heads, block_size, head_dim)
+    return keys.permute(0, 3, 1, 2), values.permute(0, 2, 1, 3)
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    context_lens: torch.Tensor,
+    *,
+    scale: float,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """softmax(scale * q k^T) v, each row over its request's tokens up to and including its own.
+
+    query: [n, H, D], rows flattened request after request. key_cache, value_cache:
+    [num_blocks, block_size, Hkv, D], H a multiple of Hkv, any strides (see `allocate_kv`).
+    block_tables: int32 [R, max_blocks]; entries past a request's context are not read.
+    query_start_loc: int64 [R+1]. context_lens: int64 [R], tokens of each request in the cache, this
+    step's rows included: its row i sits at position context_lens[r] - query_len[r] + i.
+    Returns `out`, [n, H, D]; rows past query_start_loc[-1] are zero. A row's result depends on its
+    own request alone, bit for bit: not on what else is in the batch, nor on how many rows the
+    request sends.
+    """
+    if out is None:
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    return reference.paged_attention(
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        query_start_loc,
+        context_lens,
+        scale=scale,
+        out=out,
+    )
