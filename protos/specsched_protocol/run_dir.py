@@ -14,6 +14,7 @@ import os
 import re
 import socket
 import stat
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ MAX_SOCKET_PATH_BYTES = 107
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _BOOT_ID_PREFIX_BYTES = 6
 _PROBE_TIMEOUT_S = 0.5
+_YOUNG_S = 60.0
 
 
 class RunDirError(RuntimeError):
@@ -146,6 +148,15 @@ class RunDir:
     def executor_dir(self, boot_id: bytes) -> Path:
         """Private folder of an executor, created when missing."""
         return ensure_private_dir(self.root / "executors" / boot_id[:_BOOT_ID_PREFIX_BYTES].hex())
+
+    def remove_stale_executors(self) -> None:
+        """Remove the folders that executors killed some time ago left behind."""
+        for path in (self.root / "executors").glob("*/handoff.sock"):
+            # A young socket may belong to an executor between its bind and its listen.
+            is_young = time.time() - path.lstat().st_mtime < _YOUNG_S
+            if not is_young and not _is_listening(path):
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
 
     def handoff_socket(self, boot_id: bytes) -> Path:
         """Where the executor `boot_id` hands over descriptors."""
