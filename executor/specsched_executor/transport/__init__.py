@@ -1,0 +1,1 @@
+"""How plan requests leave the executor and decisions come back."""

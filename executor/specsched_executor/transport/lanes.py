@@ -1,0 +1,156 @@
+"""The lanes of the schedulers attached to this executor: opening, activating, closing.
+
+A lane is opened with fresh memory, a fresh doorbell and a higher epoch each time. A scheduler that
+was given up and comes back to life therefore writes where nobody looks any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from specsched_protocol.descriptors import OwnedDescriptor
+from specsched_protocol.handoff import HandoffServer, SharedDescriptors
+from specsched_protocol.shm import ABI_VERSION, ExecutorRegion, LaneRegion, create_lane_region
+from specsched_protocol.shm.lane import heartbeat_ns
+from specsched_protocol.shm.layout import WORD_BYTES
+from specsched_protocol.v1 import scheduler_pb2
+
+__all__ = ["MAX_LANES", "Lane", "LaneError", "LaneOffer", "LaneTable", "LaneView"]
+
+MAX_LANES = 4
+
+
+class LaneError(RuntimeError):
+    """A lane that cannot be opened, activated or closed as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOffer:
+    """A freshly opened lane; see specsched_executor.attach.LaneOffer."""
+
+    lane: int
+    epoch: int
+    shared_memory: scheduler_pb2.SharedMemoryOffer
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One attached scheduler's decision area, as the executor holds it."""
+
+    region: LaneRegion
+    doorbell: OwnedDescriptor
+    nonce: bytes
+
+    @property
+    def epoch(self) -> int:
+        """Number of this opening; a decision must carry it."""
+        return self.region.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """What the engine sees of the lanes: replaced as a whole, never changed.
+
+    ready: lanes whose doorbell is rung; doorbells: int64, their descriptors, alive as long as this
+    object. active: the lane whose decisions count, if any.
+    """
+
+    ready: tuple[Lane, ...]
+    doorbells: npt.NDArray[np.int64]
+    active: Lane | None
+
+
+def _view(ready: tuple[Lane, ...], active: Lane | None) -> LaneView:
+    numbers = [lane.doorbell.fileno() for lane in ready]
+    return LaneView(ready, np.array(numbers, dtype=np.int64), active)
+
+
+class LaneTable:
+    """Up to MAX_LANES lanes. Any thread may call it; the engine only reads `view`."""
+
+    def __init__(self, region: ExecutorRegion, handoff: HandoffServer) -> None:
+        self.view = _view((), None)
+        self._region = region
+        self._handoff = handoff
+        self._lock = threading.Lock()
+        self._lanes: dict[int, Lane] = {}
+        self._ready: set[int] = set()
+        self._active: int | None = None
+        self._next_epoch = 1
+
+    def open_lane(self) -> LaneOffer:
+        """Open a free lane and offer its descriptors. Raises LaneError where all are taken."""
+        with self._lock:
+            free = [index for index in range(MAX_LANES) if index not in self._lanes]
+            if not free:
+                raise LaneError(f"all {MAX_LANES} lanes are taken by attached schedulers")
+            lane = self._create(free[0])
+            self._lanes[free[0]] = lane
+        offer = scheduler_pb2.SharedMemoryOffer(
+            handoff_socket_path=os.fspath(self._handoff.path),
+            nonce=lane.nonce,
+            abi_version=ABI_VERSION,
+            executor_region_bytes=self._region.words.size * WORD_BYTES,
+            lane_region_bytes=lane.region.words.size * WORD_BYTES,
+        )
+        return LaneOffer(lane=free[0], epoch=lane.epoch, shared_memory=offer)
+
+    def lane_ready(self, lane: int) -> None:
+        """Ring the doorbell of `lane` from the next plan request on."""
+        with self._lock:
+            self._require(lane)
+            self._ready.add(lane)
+            self._publish()
+
+    def close_lane(self, lane: int) -> None:
+        """Forget `lane`; what its scheduler still writes is never read. Idempotent."""
+        with self._lock:
+            closed = self._lanes.pop(lane, None)
+            if closed is None:
+                return
+            self._handoff.withdraw(closed.nonce)
+            self._ready.discard(lane)
+            if self._active == lane:
+                self._active = None
+            self._publish()
+
+    def activate(self, lane: int | None) -> None:
+        """Have the decisions of `lane`, which must be ready, count; None: nobody's."""
+        with self._lock:
+            if lane is not None:
+                self._require(lane)
+                if lane not in self._ready:
+                    raise LaneError(f"lane {lane} is not ready: its scheduler has mapped nothing")
+            self._active = lane
+            self._publish()
+
+    def heartbeat_ns(self, lane: int) -> int:
+        """When the planner of `lane` was last alive (CLOCK_MONOTONIC), 0 if never."""
+        with self._lock:
+            self._require(lane)
+            return int(heartbeat_ns(self._lanes[lane].region.words))
+
+    def close(self) -> None:
+        """Close every lane."""
+        for lane in tuple(self._lanes):
+            self.close_lane(lane)
+
+    def _create(self, index: int) -> Lane:
+        region = create_lane_region(self._region.boot_id, index, self._next_epoch)
+        self._next_epoch += 1
+        doorbell = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        shared = SharedDescriptors(self._region.fd, region.fd, doorbell)
+        return Lane(region, doorbell, nonce=self._handoff.offer(shared))
+
+    def _require(self, lane: int) -> None:
+        if lane not in self._lanes:
+            raise LaneError(f"lane {lane} is not open, open are {sorted(self._lanes)}")
+
+    def _publish(self) -> None:
+        ready = tuple(self._lanes[index] for index in sorted(self._ready))
+        active = None if self._active is None else self._lanes[self._active]
+        self.view = _view(ready, active)

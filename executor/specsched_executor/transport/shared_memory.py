@@ -1,0 +1,238 @@
+"""Plans through shared memory: the executor's end.
+
+Engine side: `publish`, `read` and `report`, for one thread, never blocking. Control side: lanes,
+for any thread. They meet in one immutable view of the lanes, swapped as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from specsched_protocol.handoff import HandoffServer
+from specsched_protocol.plan import (
+    ConfidenceRows,
+    FallbackReason,
+    PlanRequest,
+    StepDecision,
+    StepReport,
+)
+from specsched_protocol.run_dir import RunDir
+from specsched_protocol.shm import (
+    BOOT_ID_BYTES,
+    RegionShape,
+    create_executor_region,
+    create_lane_region,
+    lane,
+)
+from specsched_protocol.shm.layout import DECISION_WORDS
+from specsched_protocol.shm.plan_arrays import (
+    new_confidence_arrays,
+    new_request_arrays,
+)
+from specsched_protocol.shm.report_ring import new_report_arrays
+from specsched_protocol.shm.seqlock import OK, TORN
+
+from specsched_executor.transport.judging import PublishedStep, judge_decision
+from specsched_executor.transport.lanes import Lane, LaneOffer, LaneTable
+from specsched_executor.transport.staging import (
+    publish_report,
+    publish_step,
+    stage_report,
+    stage_request,
+    stage_rows,
+)
+
+__all__ = ["SharedMemoryTransport", "TransportCounters"]
+
+_MAX_READ_TRIES = 32
+_MAX_PUBLISHED_STEPS = 8
+"""Requests remembered for their decisions; more are never outstanding."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCounters:
+    """Totals since the start.
+
+    num_refused_requests: plan requests with more rows, or values, than the region has room for;
+    such a step has no plan. num_dropped_reports: the same of reports.
+    """
+
+    num_requests: int
+    num_plans_on_time: int
+    num_fallbacks: Mapping[FallbackReason, int]
+    num_refused_requests: int
+    num_reports: int
+    num_dropped_reports: int
+
+
+@njit(cache=True)
+def _read_decision(words: Any, step_id: int, max_tries: int, decision: Any) -> int:
+    """As lane.read_decision, but keeps the GIL: getting it back could take milliseconds."""
+    return lane.read_decision(words, step_id, max_tries, decision)
+
+
+class SharedMemoryTransport:
+    """A PlanTransport over sealed memory files, and the LaneHost of the control plane.
+
+    Creates the executor's region and serves the hand-over socket below `run_dir`. All compiled
+    code is loaded on construction. Raises RunDirError if the socket cannot be placed there.
+    """
+
+    def __init__(self, run_dir: RunDir, shape: RegionShape, boot_id: bytes | None = None) -> None:
+        self.boot_id = os.urandom(BOOT_ID_BYTES) if boot_id is None else boot_id
+        self._region = create_executor_region(shape, self.boot_id)
+        self._rows = new_confidence_arrays(self._region.layout)
+        self._request = new_request_arrays(self._region.layout)
+        self._report = new_report_arrays(self._region.layout)
+        self._decision = np.zeros(DECISION_WORDS, dtype=np.int64)
+        self._decision_floats = self._decision.view(np.float64)
+        self._published: dict[int, PublishedStep] = {}
+        self._fallbacks: Counter[FallbackReason] = Counter()
+        self._num_plans = 0
+        self._num_refused = 0
+        self._num_dropped_reports = 0
+        self._warm_up()
+        run_dir.remove_stale_executors()
+        self._handoff = HandoffServer(run_dir.handoff_socket(self.boot_id))
+        self._lanes = LaneTable(self._region, self._handoff)
+        self._is_closed = False
+
+    # ===================== Engine =====================
+
+    def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
+        """Publish to all lanes and ring their doorbells; a request that does not fit is counted."""
+        view = self._lanes.view
+        is_published = (
+            stage_rows(rows, self._rows)
+            and stage_request(request, self._request)
+            and self._publish(view.doorbells)
+        )
+        if not is_published:
+            self._num_refused += 1
+            return
+        self._published[request.step_id] = PublishedStep.of(request)
+        if len(self._published) > _MAX_PUBLISHED_STEPS:
+            del self._published[next(iter(self._published))]
+
+    def read(self, step_id: int) -> StepDecision | FallbackReason:
+        """The active lane's decision for `step_id`, or why there is none to follow; counted."""
+        published = self._published.get(step_id)
+        active = self._lanes.view.active
+        if active is None:
+            outcome: StepDecision | FallbackReason = FallbackReason.NO_SCHEDULER
+        elif published is None:
+            outcome = FallbackReason.LATE
+        else:
+            outcome = self._read(active, step_id, published)
+        if isinstance(outcome, FallbackReason):
+            self._fallbacks[outcome] += 1
+        else:
+            self._num_plans += 1
+        return outcome
+
+    def report(self, report: StepReport) -> None:
+        """Put `report` on the ring, where it stays until as many others followed as fit."""
+        is_published = stage_report(report, self._report) and publish_report(
+            self._region.words, self._region.layout, self._report
+        )
+        self._num_dropped_reports += not is_published
+
+    def close(self) -> None:
+        """Close all lanes and the hand-over socket."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._lanes.close()
+        self._handoff.close()
+        self._handoff.path.parent.rmdir()
+
+    def counters(self) -> TransportCounters:
+        """A snapshot; any thread."""
+        return TransportCounters(
+            num_requests=int(self._request.fixed[0]),
+            num_plans_on_time=self._num_plans,
+            num_fallbacks={reason: self._fallbacks[reason] for reason in FallbackReason},
+            num_refused_requests=self._num_refused,
+            num_reports=int(self._report.fixed[0]),
+            num_dropped_reports=self._num_dropped_reports,
+        )
+
+    # ===================== Control =====================
+
+    def open_lane(self) -> LaneOffer:
+        """See LaneTable.open_lane."""
+        return self._lanes.open_lane()
+
+    def lane_ready(self, lane: int) -> None:
+        """See LaneTable.lane_ready."""
+        self._lanes.lane_ready(lane)
+
+    def close_lane(self, lane: int) -> None:
+        """See LaneTable.close_lane."""
+        self._lanes.close_lane(lane)
+
+    def activate(self, lane: int | None) -> None:
+        """See LaneTable.activate."""
+        self._lanes.activate(lane)
+
+    def heartbeat_ns(self, lane: int) -> int:
+        """When the planner of `lane` was last alive (CLOCK_MONOTONIC), 0 if never."""
+        return self._lanes.heartbeat_ns(lane)
+
+    # ===================== Inside =====================
+
+    def _publish(self, doorbells: npt.NDArray[np.int64]) -> bool:
+        region = self._region
+        return bool(publish_step(region.words, region.layout, self._rows, self._request, doorbells))
+
+    def _read(
+        self, active: Lane, step_id: int, published: PublishedStep
+    ) -> StepDecision | FallbackReason:
+        status = _read_decision(active.region.words, step_id, _MAX_READ_TRIES, self._decision)
+        if status == TORN:
+            return FallbackReason.TORN
+        if status != OK:
+            return FallbackReason.LATE
+        decision = self._unpack()
+        reason = judge_decision(
+            decision, published, active.epoch, self._region.layout.max_draft_tokens
+        )
+        return decision if reason is None else reason
+
+    def _unpack(self) -> StepDecision:
+        words = self._decision.tolist()
+        return StepDecision(
+            step_id=words[lane.STEP_ID],
+            source_step_id=words[lane.SOURCE_STEP_ID],
+            epoch=words[lane.EPOCH],
+            budget=words[lane.BUDGET],
+            max_verify_len=words[lane.MAX_VERIFY_LEN],
+            next_draft_tokens=words[lane.NEXT_DRAFT_TOKENS],
+            expected_tokens=float(self._decision_floats[lane.EXPECTED_TOKENS_BITS]),
+            expected_ms=float(self._decision_floats[lane.EXPECTED_MS_BITS]),
+            policy_id=words[lane.POLICY_ID],
+            model_state=words[lane.MODEL_STATE],
+            flags=words[lane.FLAGS],
+            num_repaired_confidences=words[lane.NUM_REPAIRED],
+            decided_ns=words[lane.DECIDED_NS],
+        )
+
+    def _warm_up(self) -> None:
+        """Run each compiled function once, on memory that nobody has seen yet."""
+        region = self._region
+        self._request.fixed[:] = -1
+        self._report.fixed[:] = -1
+        self._publish(np.zeros(0, dtype=np.int64))
+        publish_report(region.words, region.layout, self._report)
+        unused_lane = create_lane_region(self.boot_id, lane=0, epoch=0)
+        _read_decision(unused_lane.words, 0, 1, self._decision)
+        lane.heartbeat_ns(unused_lane.words)
+        self._request.fixed[:] = 0
+        self._report.fixed[:] = 0
