@@ -27,8 +27,8 @@ def generate(out: Path) -> list[Path]:
         *(f"--plugin={name}={Path(sys.executable).with_name(name)}" for name in PLUGINS),
         f"--python_out={out}",
         f"--grpc_python_out={out}",
-        f"--mypy_out={out}",
-        f"--mypy_grpc_out={out}",
+        f"--mypy_out=quiet:{out}",
+        f"--mypy_grpc_out=quiet:{out}",
         *map(str, protos),
     ]
     if protoc.main(args) != 0:

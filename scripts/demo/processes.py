@@ -46,15 +46,14 @@ async def running(log: Path, *arguments: str) -> AsyncIterator[asyncio.subproces
 
 async def supervised(work: asyncio.Task[T], processes: dict[Path, asyncio.subprocess.Process]) -> T:
     """Await `work`; raise DemoError once one of `processes` (log -> process) exits instead."""
-    watchers = {asyncio.ensure_future(p.wait()): log for log, p in processes.items()}
-    done, _ = await asyncio.wait({work, *watchers}, return_when=asyncio.FIRST_COMPLETED)
-    for watcher in watchers:
-        watcher.cancel()
+    exits = [asyncio.create_task(process.wait()) for process in processes.values()]
+    done, pending = await asyncio.wait({work, *exits}, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
     if work in done:
         return work.result()
-    work.cancel()
-    exited = next(watchers[w] for w in done if w in watchers)
-    raise DemoError(f"the {exited.stem} process ended early; its last words:\n{_tail(exited)}")
+    log = next(log for log, ended in zip(processes, exits, strict=True) if ended in done)
+    raise DemoError(f"the {log.stem} process ended early; its last words:\n{_tail(log)}")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

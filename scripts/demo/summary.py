@@ -39,16 +39,21 @@ def difference(end: StepCounters, start: StepCounters) -> StepCounters:
     for field in StepCounters.DESCRIPTOR.fields:
         if field.message_type is None:
             setattr(delta, field.name, getattr(end, field.name) - getattr(start, field.name))
-    for reason, count in end.num_fallbacks.items():
-        if grown := count - start.num_fallbacks.get(reason, 0):
-            delta.num_fallbacks[reason] = grown
+    for reason, count in end.num_fallback_steps.items():
+        if grown := count - start.num_fallback_steps.get(reason, 0):
+            delta.num_fallback_steps[reason] = grown
     return delta
+
+
+def num_steps_with_drafts(counters: StepCounters) -> int:
+    """Steps that needed a plan, whether they had one or fell back."""
+    return counters.num_planned_steps + sum(counters.num_fallback_steps.values())
 
 
 def on_plan_share(rounds: Sequence[Round]) -> float:
     """Steps with drafts that ran on a plan, as a share; 1.0 when no step had any."""
-    needed = sum(r.counters.num_steps_with_drafts for r in rounds)
-    return sum(r.counters.num_steps_on_plan for r in rounds) / needed if needed else 1.0
+    needed = sum(num_steps_with_drafts(r.counters) for r in rounds)
+    return sum(r.counters.num_planned_steps for r in rounds) / needed if needed else 1.0
 
 
 def summary_table(rounds: Sequence[Round]) -> Table:
@@ -76,9 +81,9 @@ def summary_table(rounds: Sequence[Round]) -> Table:
 
 
 def _share_on_plan(one: Round) -> str:
-    needed = one.counters.num_steps_with_drafts
-    return f"{one.counters.num_steps_on_plan}/{needed} ({on_plan_share([one]):.1%})"
+    needed = num_steps_with_drafts(one.counters)
+    return f"{one.counters.num_planned_steps}/{needed} ({on_plan_share([one]):.1%})"
 
 
 def _fallbacks(counters: StepCounters) -> str:
-    return ", ".join(f"{n} {reason}" for reason, n in counters.num_fallbacks.items()) or "none"
+    return ", ".join(f"{n} {reason}" for reason, n in counters.num_fallback_steps.items()) or "none"

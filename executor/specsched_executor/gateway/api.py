@@ -6,11 +6,65 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from specsched_protocol.plan import FallbackReason
+
 from specsched_executor.core import DeltaSink, GenerationRequest
 
 
-class EngineStats(Protocol):
-    """The engine's load at one instant."""
+class StepTotals(Protocol):
+    """What the engine counted since it started; the words are explained in executor.proto."""
+
+    @property
+    def num_steps(self) -> int:
+        """Steps run."""
+
+    @property
+    def num_planned_steps(self) -> int:
+        """Steps with drafts that carried out a scheduler's decision."""
+
+    @property
+    def num_fallback_steps(self) -> Mapping[FallbackReason, int]:
+        """Steps with drafts that had no decision, by reason."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the target: anchors, drafts and prefill."""
+
+    @property
+    def num_drafted_tokens(self) -> int:
+        """Draft tokens proposed."""
+
+    @property
+    def num_scheduled_tokens(self) -> int:
+        """Draft tokens that the budgets allowed."""
+
+    @property
+    def num_verified_tokens(self) -> int:
+        """Draft tokens run through the target."""
+
+    @property
+    def num_accepted_tokens(self) -> int:
+        """Draft tokens kept."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens put out to requests."""
+
+    @property
+    def num_preemptions(self) -> int:
+        """Requests that lost their KV cache and were computed again."""
+
+    @property
+    def num_failed_steps(self) -> int:
+        """Steps that raised."""
+
+    @property
+    def num_failed_requests(self) -> int:
+        """Requests ended by an error of the engine."""
+
+
+class EngineStats(StepTotals, Protocol):
+    """The engine's load at one instant, and its totals."""
 
     @property
     def num_running_requests(self) -> int:

@@ -6,7 +6,9 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
+from specsched_protocol.v1 import executor_pb2_grpc
 
+from specsched_executor.gateway import counters_servicer
 from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
 from specsched_executor.gateway.config import GatewayConfig
 from specsched_executor.gateway.errors import GatewayError
@@ -62,14 +64,25 @@ def build_server(
 
     Raises GatewayError when the address cannot be bound.
     """
-    server = grpc.aio.server(interceptors=[StatusInterceptor(SERVICE_NAME)], options=_options(config))
+    server = grpc.aio.server(
+        interceptors=[StatusInterceptor(SERVICE_NAME)], options=_options(config)
+    )
     sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(
         VllmEngineServicer(engine, sessions, model, tokenizer), server
     )
+    executor_pb2_grpc.add_ExecutorServiceServicer_to_server(
+        counters_servicer.CountersServicer(engine), server
+    )
     gateway = Gateway(server, _bind(server, config), sessions)
     reflection.enable_server_reflection(
-        (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        (
+            SERVICE_NAME,
+            counters_servicer.SERVICE_NAME,
+            health.SERVICE_NAME,
+            reflection.SERVICE_NAME,
+        ),
+        server,
     )
     return gateway
 

@@ -24,23 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$specsched_protocol/v1/executor.proto\x12\x0cspecsched.v1\"\x18\n\x16GetStepCountersRequest\"p\n\x17GetStepCountersResponse\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\x0c\x12\x16\n\x0euptime_seconds\x18\x02 \x01(\x01\x12,\n\x08\x63ounters\x18\x03 \x01(\x0b\x32\x1a.specsched.v1.StepCounters\"\xe4\x02\n\x0cStepCounters\x12\x11\n\tnum_steps\x18\x01 \x01(\x04\x12\x1d\n\x15num_steps_with_drafts\x18\x02 \x01(\x04\x12\x19\n\x11num_steps_on_plan\x18\x03 \x01(\x04\x12\x43\n\rnum_fallbacks\x18\x04 \x03(\x0b\x32,.specsched.v1.StepCounters.NumFallbacksEntry\x12\x1a\n\x12num_drafted_tokens\x18\x05 \x01(\x04\x12\x1c\n\x14num_scheduled_tokens\x18\x06 \x01(\x04\x12\x1b\n\x13num_verified_tokens\x18\x07 \x01(\x04\x12\x1b\n\x13num_accepted_tokens\x18\x08 \x01(\x04\x12\x19\n\x11num_output_tokens\x18\t \x01(\x04\x1a\x33\n\x11NumFallbacksEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x32q\n\x0f\x45xecutorService\x12^\n\x0fGetStepCounters\x12$.specsched.v1.GetStepCountersRequest\x1a%.specsched.v1.GetStepCountersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$specsched_protocol/v1/executor.proto\x12\x0cspecsched.v1\"\x18\n\x16GetStepCountersRequest\"_\n\x17GetStepCountersResponse\x12\x16\n\x0euptime_seconds\x18\x01 \x01(\x01\x12,\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x1a.specsched.v1.StepCounters\"\xb4\x03\n\x0cStepCounters\x12\x11\n\tnum_steps\x18\x01 \x01(\x04\x12\x19\n\x11num_planned_steps\x18\x02 \x01(\x04\x12L\n\x12num_fallback_steps\x18\x03 \x03(\x0b\x32\x30.specsched.v1.StepCounters.NumFallbackStepsEntry\x12\x10\n\x08num_rows\x18\x04 \x01(\x04\x12\x1a\n\x12num_drafted_tokens\x18\x05 \x01(\x04\x12\x1c\n\x14num_scheduled_tokens\x18\x06 \x01(\x04\x12\x1b\n\x13num_verified_tokens\x18\x07 \x01(\x04\x12\x1b\n\x13num_accepted_tokens\x18\x08 \x01(\x04\x12\x19\n\x11num_output_tokens\x18\t \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\n \x01(\x04\x12\x18\n\x10num_failed_steps\x18\x0b \x01(\x04\x12\x1b\n\x13num_failed_requests\x18\x0c \x01(\x04\x1a\x37\n\x15NumFallbackStepsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x32q\n\x0f\x45xecutorService\x12^\n\x0fGetStepCounters\x12$.specsched.v1.GetStepCountersRequest\x1a%.specsched.v1.GetStepCountersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'specsched_protocol.v1.executor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STEPCOUNTERS_NUMFALLBACKSENTRY']._loaded_options = None
-  _globals['_STEPCOUNTERS_NUMFALLBACKSENTRY']._serialized_options = b'8\001'
+  _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._loaded_options = None
+  _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._serialized_options = b'8\001'
   _globals['_GETSTEPCOUNTERSREQUEST']._serialized_start=54
   _globals['_GETSTEPCOUNTERSREQUEST']._serialized_end=78
   _globals['_GETSTEPCOUNTERSRESPONSE']._serialized_start=80
-  _globals['_GETSTEPCOUNTERSRESPONSE']._serialized_end=192
-  _globals['_STEPCOUNTERS']._serialized_start=195
-  _globals['_STEPCOUNTERS']._serialized_end=551
-  _globals['_STEPCOUNTERS_NUMFALLBACKSENTRY']._serialized_start=500
-  _globals['_STEPCOUNTERS_NUMFALLBACKSENTRY']._serialized_end=551
-  _globals['_EXECUTORSERVICE']._serialized_start=553
-  _globals['_EXECUTORSERVICE']._serialized_end=666
+  _globals['_GETSTEPCOUNTERSRESPONSE']._serialized_end=175
+  _globals['_STEPCOUNTERS']._serialized_start=178
+  _globals['_STEPCOUNTERS']._serialized_end=614
+  _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._serialized_start=559
+  _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._serialized_end=614
+  _globals['_EXECUTORSERVICE']._serialized_start=616
+  _globals['_EXECUTORSERVICE']._serialized_end=729
 # @@protoc_insertion_point(module_scope)

@@ -37,24 +37,21 @@ Global___GetStepCountersRequest: _TypeAlias = GetStepCountersRequest  # noqa: Y0
 class GetStepCountersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    BOOT_ID_FIELD_NUMBER: _builtins.int
     UPTIME_SECONDS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
-    boot_id: _builtins.bytes
-    """Random per executor process: counters with another boot id started again from 0."""
     uptime_seconds: _builtins.float
+    """Shorter than in an earlier answer: another process, whose counters began at 0."""
     @_builtins.property
     def counters(self) -> Global___StepCounters: ...
     def __init__(
         self,
         *,
-        boot_id: _builtins.bytes = ...,
         uptime_seconds: _builtins.float = ...,
         counters: Global___StepCounters | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counters", b"counters", "uptime_seconds", b"uptime_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "uptime_seconds", b"uptime_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -65,7 +62,7 @@ class StepCounters(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
-    class NumFallbacksEntry(_message.Message):
+    class NumFallbackStepsEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         KEY_FIELD_NUMBER: _builtins.int
@@ -85,19 +82,22 @@ class StepCounters(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     NUM_STEPS_FIELD_NUMBER: _builtins.int
-    NUM_STEPS_WITH_DRAFTS_FIELD_NUMBER: _builtins.int
-    NUM_STEPS_ON_PLAN_FIELD_NUMBER: _builtins.int
-    NUM_FALLBACKS_FIELD_NUMBER: _builtins.int
+    NUM_PLANNED_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_FALLBACK_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_ROWS_FIELD_NUMBER: _builtins.int
     NUM_DRAFTED_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_SCHEDULED_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_VERIFIED_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    NUM_FAILED_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_FAILED_REQUESTS_FIELD_NUMBER: _builtins.int
     num_steps: _builtins.int
-    num_steps_with_drafts: _builtins.int
-    """Steps with at least one draft present: only these need a plan."""
-    num_steps_on_plan: _builtins.int
-    """Steps with drafts that ran on a scheduler's plan."""
+    num_planned_steps: _builtins.int
+    """Steps with at least one draft present that carried out a scheduler's decision."""
+    num_rows: _builtins.int
+    """Rows of the target: anchors, drafts and prefill."""
     num_drafted_tokens: _builtins.int
     """Proposed by the drafter."""
     num_scheduled_tokens: _builtins.int
@@ -107,29 +107,36 @@ class StepCounters(_message.Message):
     num_accepted_tokens: _builtins.int
     """Kept."""
     num_output_tokens: _builtins.int
-    """Delivered to requests: accepted drafts, bonus tokens and first tokens."""
+    """Put out to requests, accepted drafts among them."""
+    num_preemptions: _builtins.int
+    """Requests that lost their KV cache to others and were computed again."""
+    num_failed_steps: _builtins.int
+    num_failed_requests: _builtins.int
     @_builtins.property
-    def num_fallbacks(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Steps with drafts that fell back, by reason ("late", "no_scheduler", ...). Together with
-        num_steps_on_plan they add up to num_steps_with_drafts.
+    def num_fallback_steps(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Steps with at least one draft present that had none, by reason ("late", "no_scheduler", ...).
+        Steps without a draft need no decision and are in neither count.
         """
 
     def __init__(
         self,
         *,
         num_steps: _builtins.int = ...,
-        num_steps_with_drafts: _builtins.int = ...,
-        num_steps_on_plan: _builtins.int = ...,
-        num_fallbacks: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        num_planned_steps: _builtins.int = ...,
+        num_fallback_steps: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        num_rows: _builtins.int = ...,
         num_drafted_tokens: _builtins.int = ...,
         num_scheduled_tokens: _builtins.int = ...,
         num_verified_tokens: _builtins.int = ...,
         num_accepted_tokens: _builtins.int = ...,
         num_output_tokens: _builtins.int = ...,
+        num_preemptions: _builtins.int = ...,
+        num_failed_steps: _builtins.int = ...,
+        num_failed_requests: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_accepted_tokens", b"num_accepted_tokens", "num_drafted_tokens", b"num_drafted_tokens", "num_fallbacks", b"num_fallbacks", "num_output_tokens", b"num_output_tokens", "num_scheduled_tokens", b"num_scheduled_tokens", "num_steps", b"num_steps", "num_steps_on_plan", b"num_steps_on_plan", "num_steps_with_drafts", b"num_steps_with_drafts", "num_verified_tokens", b"num_verified_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_accepted_tokens", b"num_accepted_tokens", "num_drafted_tokens", b"num_drafted_tokens", "num_failed_requests", b"num_failed_requests", "num_failed_steps", b"num_failed_steps", "num_fallback_steps", b"num_fallback_steps", "num_output_tokens", b"num_output_tokens", "num_planned_steps", b"num_planned_steps", "num_preemptions", b"num_preemptions", "num_rows", b"num_rows", "num_scheduled_tokens", b"num_scheduled_tokens", "num_steps", b"num_steps", "num_verified_tokens", b"num_verified_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

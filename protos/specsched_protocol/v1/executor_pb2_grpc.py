@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ExecutorServiceStub:
-    """Missing associated documentation comment in .proto file."""
+    """Served beside the gateway API, on the same address.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,10 +43,11 @@ class ExecutorServiceStub:
 
 
 class ExecutorServiceServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Served beside the gateway API, on the same address.
+    """
 
     def GetStepCounters(self, request, context):
-        """Totals since the process started. Two readings and their difference describe any interval.
+        """Totals since the process started; the difference of two readings describes an interval.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -68,7 +70,8 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExecutorService:
-    """Missing associated documentation comment in .proto file."""
+    """Served beside the gateway API, on the same address.
+    """
 
     @staticmethod
     def GetStepCounters(request,

@@ -27,26 +27,32 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ExecutorServiceStub:
+    """Served beside the gateway API, on the same address."""
+
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExecutorServiceAsyncStub: ...
     GetStepCounters: _grpc.UnaryUnaryMultiCallable[_executor_pb2.GetStepCountersRequest, _executor_pb2.GetStepCountersResponse]
-    """Totals since the process started. Two readings and their difference describe any interval."""
+    """Totals since the process started; the difference of two readings describes an interval."""
 
 @_typing.type_check_only
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
+    """Served beside the gateway API, on the same address."""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStepCounters: _aio.UnaryUnaryMultiCallable[_executor_pb2.GetStepCountersRequest, _executor_pb2.GetStepCountersResponse]  # type: ignore[assignment]
-    """Totals since the process started. Two readings and their difference describe any interval."""
+    """Totals since the process started; the difference of two readings describes an interval."""
 
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Served beside the gateway API, on the same address."""
+
     @_abc_1.abstractmethod
     def GetStepCounters(
         self,
         request: _executor_pb2.GetStepCountersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_pb2.GetStepCountersResponse, _abc.Awaitable[_executor_pb2.GetStepCountersResponse]]:
-        """Totals since the process started. Two readings and their difference describe any interval."""
+        """Totals since the process started; the difference of two readings describes an interval."""
 
 def add_ExecutorServiceServicer_to_server(servicer: ExecutorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
