@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .manager import AttachManager, AttachmentInfo
-from .seams import AttachConfig, ExecutorFacts, LaneHost, LaneOffer
+from .seams import AttachConfig, ExecutorFacts, LaneHost, LaneOffer, NoFreeLaneError
 
 __all__ = [
     "AttachConfig",
@@ -12,4 +12,5 @@ __all__ = [
     "ExecutorFacts",
     "LaneHost",
     "LaneOffer",
+    "NoFreeLaneError",
 ]

@@ -15,20 +15,17 @@ class NoFreeLaneError(RuntimeError):
     """Every lane is taken by an attached scheduler."""
 
 
-class LaneOffer(Protocol):
-    """A freshly opened lane, and how a scheduler gets hold of it."""
+@dataclass(frozen=True, slots=True)
+class LaneOffer:
+    """A freshly opened lane, and how a scheduler gets hold of it.
 
-    @property
-    def lane(self) -> int:
-        """Index of the lane, 0-based."""
+    Decisions of an earlier opening of the lane carry another `epoch` and are refused;
+    `shared_memory` says where to fetch the descriptors, with a nonce good for one hand-over.
+    """
 
-    @property
-    def epoch(self) -> int:
-        """Number of this opening; decisions of an earlier one are refused."""
-
-    @property
-    def shared_memory(self) -> scheduler_pb2.SharedMemoryOffer:
-        """Where to fetch the descriptors, with the nonce that is good for one hand-over."""
+    lane: int
+    epoch: int
+    shared_memory: scheduler_pb2.SharedMemoryOffer
 
 
 class LaneHost(Protocol):

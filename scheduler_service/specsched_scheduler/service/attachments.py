@@ -23,7 +23,7 @@ class Attachments:
         self._max_attachments = max_attachments
         self._members: list[Attachment] = []
         self._num_admitted = 0
-        self._closed = False
+        self.closed = False
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -33,7 +33,7 @@ class Attachments:
     @contextmanager
     def admission(self) -> Iterator[None]:
         """A place for one executor; raises TooManyAttachmentsError or NotReadyError."""
-        if self._closed:
+        if self.closed:
             raise NotReadyError("this scheduler is shutting down")
         if self._num_admitted >= self._max_attachments:
             raise TooManyAttachmentsError(
@@ -69,7 +69,7 @@ class Attachments:
 
     async def close(self) -> None:
         """Admit nobody any more, end every stream and wait until all are gone."""
-        self._closed = True
+        self.closed = True
         for attachment in self:
             attachment.end("this scheduler is shutting down")
         await self._empty.wait()

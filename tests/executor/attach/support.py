@@ -1,0 +1,81 @@
+"""What the tests of attaching share."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from specsched_executor.attach import AttachConfig, ExecutorFacts, LaneOffer, NoFreeLaneError
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+FAST = AttachConfig(
+    poll_ms=10,
+    heartbeat_ms=20,
+    min_backoff_ms=20,
+    max_backoff_ms=100,
+    handshake_timeout_ms=500,
+)
+
+
+class RecordingLanes:
+    """Lanes without memory: what was asked of them, in order."""
+
+    def __init__(self, num_lanes: int = 4) -> None:
+        self.calls: list[tuple[str, int | None]] = []
+        self.changed = threading.Condition()
+        self._free = set(range(num_lanes))
+        self._epochs = itertools.count(1)
+
+    def open_lane(self) -> LaneOffer:
+        with self.changed:
+            if not self._free:
+                raise NoFreeLaneError("all lanes are taken")
+            lane = min(self._free)
+            self._free.remove(lane)
+            epoch = next(self._epochs)
+        offer = pb.SharedMemoryOffer(handoff_socket_path="/x", nonce=bytes(32), abi_version=1)
+        return LaneOffer(lane, epoch, offer)
+
+    def lane_ready(self, lane: int) -> None:
+        self._record("ready", lane)
+
+    def close_lane(self, lane: int) -> None:
+        with self.changed:
+            self._free.add(lane)
+        self._record("close", lane)
+
+    def activate(self, lane: int | None) -> None:
+        self._record("activate", lane)
+
+    def _record(self, name: str, lane: int | None) -> None:
+        with self.changed:
+            self.calls.append((name, lane))
+            self.changed.notify_all()
+
+    def wait_for(self, *calls: tuple[str, int | None]) -> None:
+        """Wait until exactly `calls` were made so far."""
+        with self.changed:
+            made = self.changed.wait_for(lambda: len(self.calls) >= len(calls), 5)
+            assert made, self.calls
+            assert self.calls[: len(calls)] == list(calls)
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "not true in time"
+        time.sleep(0.005)
+
+
+FACTS = ExecutorFacts(
+    boot_id=bytes(range(16)),
+    name="tiny",
+    version="1",
+    model=pb.ModelFacts(name="tiny", max_requests=4, max_draft_tokens=7),
+    capture_sizes=(1, 2, 4),
+    cost=plan_pb2.CostModel(fingerprint="first"),
+    current_step_id=lambda: 42,
+)

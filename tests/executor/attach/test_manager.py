@@ -1,0 +1,178 @@
+"""The executor finds, follows and loses schedulers; lanes are opened and closed to match."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import grpc
+import pytest
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+from structlog.testing import capture_logs
+
+from tests.executor.attach.scripted_scheduler import READY, ScriptedScheduler, sound, welcome
+from tests.executor.attach.support import FACTS, eventually
+
+
+def test_first_ready_scheduler_becomes_active(run_dir, lanes, attacher):
+    manager = attacher()
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    lanes.wait_for(("ready", 0), ("activate", 0))
+    eventually(manager.attachments)
+    (info,) = manager.attachments()
+    assert (info.scheduler_name, info.transport, info.active) == ("a", "shared_memory", True)
+    assert (info.policy.name, info.scheduler_version) == ("throughput", "9")
+    (hello,) = scheduler.hellos
+    assert (hello.boot_id, hello.epoch, list(hello.capture_sizes)) == (FACTS.boot_id, 1, [1, 2, 4])
+    assert hello.shared_memory.nonce == bytes(32)
+    scheduler.stop()
+
+
+def test_dead_active_is_closed_first_and_replaced(run_dir, lanes, attacher):
+    manager = attacher()
+    first = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    lanes.wait_for(("ready", 0), ("activate", 0))
+    second = ScriptedScheduler(run_dir.scheduler_socket("b"))
+    lanes.wait_for(("ready", 0), ("activate", 0), ("ready", 1))
+    first.stop()
+    lanes.wait_for(("ready", 0), ("activate", 0), ("ready", 1), ("close", 0), ("activate", 1))
+    eventually(lambda: len(manager.attachments()) == 1)
+    (info,) = manager.attachments()
+    assert (info.scheduler_name, info.active) == ("b", True)
+    second.stop()
+    eventually(lambda: ("activate", None) in lanes.calls)
+    assert lanes.calls.index(("close", 1)) < lanes.calls.index(("activate", None))
+
+
+def test_restarted_scheduler_is_attached_again_with_a_new_epoch(run_dir, lanes, attacher):
+    attacher(min_backoff_ms=60_000, max_backoff_ms=60_000)
+    path = run_dir.scheduler_socket("a")
+    first = ScriptedScheduler(path)
+    lanes.wait_for(("ready", 0), ("activate", 0))
+    first.stop()
+    eventually(lambda: ("activate", None) in lanes.calls)
+    # A new process binds a new socket: a backoff of the old one, here a minute, does not hold.
+    path.unlink(missing_ok=True)
+    second = ScriptedScheduler(path)
+    eventually(lambda: lanes.calls.count(("ready", 0)) == 2)
+    assert second.hellos[0].epoch > first.hellos[0].epoch
+    eventually(lambda: lanes.calls[-1] == ("activate", 0))
+    second.stop()
+
+
+def test_stale_socket_is_retried_until_someone_serves(run_dir, lanes, attacher):
+    path = run_dir.scheduler_socket("a")
+    with socket.socket(socket.AF_UNIX) as leftover:
+        leftover.bind(str(path))
+    with capture_logs() as logs:
+        attacher()
+        eventually(lambda: lanes.calls.count(("close", 0)) >= 3)
+    warnings = [log for log in logs if log["event"] == "cannot attach"]
+    assert len(warnings) == 1, "the same failure is told once"
+    assert "UNAVAILABLE" in warnings[0]["reason"]
+    path.unlink()
+    scheduler = ScriptedScheduler(path)
+    eventually(lambda: ("activate", 0) in lanes.calls)
+    scheduler.stop()
+
+
+def _refuse(hello, requests, context):
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the executor speaks 1..1, I speak 2..3")
+    yield
+
+
+def _never_ready(hello, requests, context):
+    yield welcome(hello)
+    for _ in requests:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (_refuse, "FAILED_PRECONDITION: the executor speaks 1..1, I speak 2..3"),
+        (_never_ready, "it was not ready in time"),
+        (lambda h, r, c: iter([READY]), "it sent Ready out of turn"),
+        (lambda h, r, c: iter([welcome(h), welcome(h)]), "it sent a second Welcome"),
+        (
+            lambda h, r, c: iter([welcome(h, protocol_version=2)]),
+            "it chose protocol version 2, this executor speaks 1..1",
+        ),
+        (lambda h, r, c: iter([welcome(h, lane=3)]), "it took lane 3, offered was 0"),
+        (lambda h, r, c: iter([]), "it ended the stream"),
+    ],
+)
+def test_unsound_scheduler_is_never_activated_and_the_reason_is_told(
+    run_dir, lanes, attacher, script, reason
+):
+    with capture_logs() as logs:
+        manager = attacher()
+        scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"), script)
+        lanes.wait_for(("close", 0))
+        eventually(lambda: any(log["event"] == "cannot attach" for log in logs))
+    assert reason in {log.get("reason") for log in logs}
+    assert manager.attachments() == ()
+    assert ("activate", 0) not in lanes.calls
+    scheduler.stop()
+
+
+def test_unsound_scheduler_does_not_disturb_a_sound_one(run_dir, lanes, attacher):
+    manager = attacher()
+    bad = ScriptedScheduler(run_dir.scheduler_socket("a"), _refuse)
+    good = ScriptedScheduler(run_dir.scheduler_socket("b"))
+    eventually(lambda: len(bad.hellos) >= 3)
+    assert [info.scheduler_name for info in manager.attachments()] == ["b"]
+    assert len(good.hellos) == 1
+    bad.stop()
+    good.stop()
+
+
+def test_schedulers_beyond_the_lanes_wait_for_a_free_one(run_dir, lanes, attacher):
+    manager = attacher()
+    schedulers = [ScriptedScheduler(run_dir.scheduler_socket(f"s{i}")) for i in range(5)]
+    eventually(lambda: len(manager.attachments()) == 4)
+    (waiting,) = [s for s in schedulers if not s.hellos]
+    next(s for s in schedulers if s is not waiting).stop()
+    eventually(lambda: waiting.hellos)
+    for scheduler in schedulers:
+        scheduler.stop()
+
+
+def test_policy_change_heartbeats_and_cost_updates_flow(run_dir, lanes, attacher):
+    changing = threading.Event()
+
+    def script(hello, requests, context):
+        yield welcome(hello)
+        yield READY
+        changing.wait(5)
+        spec = plan_pb2.PolicySpec(name="fixed", parameters={"k": 3})
+        yield pb.AttachResponse(policy_changed=pb.PolicyChanged(policy=spec))
+        for _ in requests:
+            pass
+
+    manager = attacher()
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"), script)
+    eventually(manager.attachments)
+    manager.update_cost(plan_pb2.CostModel(fingerprint="second"))
+    changing.set()
+    eventually(lambda: manager.attachments()[0].policy.name == "fixed")
+    eventually(lambda: any(r.heartbeat.step_id == 42 for r in scheduler.received))
+    eventually(lambda: any(r.cost.fingerprint == "second" for r in scheduler.received))
+    scheduler.stop()
+    # Whoever comes later is told the new profile at once.
+    later = ScriptedScheduler(run_dir.scheduler_socket("b"))
+    eventually(lambda: later.hellos)
+    assert later.hellos[0].cost.fingerprint == "second"
+    later.stop()
+
+
+def test_stop_detaches_closes_lanes_and_leaves_no_thread(run_dir, lanes, attacher):
+    manager = attacher()
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"), sound)
+    eventually(manager.attachments)
+    manager.stop()
+    assert ("close", 0) in lanes.calls
+    assert any(r.detach.reason for r in scheduler.received)
+    assert not [t for t in threading.enumerate() if t.name.startswith("attach-")]
+    scheduler.stop()
