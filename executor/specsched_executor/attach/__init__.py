@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .manager import AttachManager, AttachmentInfo
-from .seams import AttachConfig, ExecutorFacts, LaneHost, LaneOffer, NoFreeLaneError
+from .seams import AttachConfig, ExecutorFacts, LaneHost
 
 __all__ = [
     "AttachConfig",
@@ -11,6 +11,4 @@ __all__ = [
     "AttachmentInfo",
     "ExecutorFacts",
     "LaneHost",
-    "LaneOffer",
-    "NoFreeLaneError",
 ]

@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
+from specsched_protocol.handoff import HandoffError
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
-from .seams import AttachConfig, ExecutorFacts, LaneHost, NoFreeLaneError
+from specsched_executor.transport.lanes import LaneError
+
+from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .session import AttachSession, SessionError
 
 __all__ = ["AttachManager", "AttachmentInfo"]
@@ -151,7 +154,7 @@ class AttachManager:
     def _dial(self, path: Path, candidate: _Candidate) -> None:
         try:
             offer = self._lanes.open_lane()
-        except NoFreeLaneError as error:
+        except (LaneError, HandoffError) as error:
             self._back_off(path, candidate, str(error))
             return
         candidate.session = AttachSession(path, self._facts, offer, self._config)

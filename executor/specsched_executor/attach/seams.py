@@ -8,31 +8,16 @@ from typing import Protocol
 
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
-__all__ = ["AttachConfig", "ExecutorFacts", "LaneHost", "LaneOffer", "NoFreeLaneError"]
+from specsched_executor.transport.lanes import LaneOffer
 
-
-class NoFreeLaneError(RuntimeError):
-    """Every lane is taken by an attached scheduler."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneOffer:
-    """A freshly opened lane, and how a scheduler gets hold of it.
-
-    Decisions of an earlier opening of the lane carry another `epoch` and are refused;
-    `shared_memory` says where to fetch the descriptors, with a nonce good for one hand-over.
-    """
-
-    lane: int
-    epoch: int
-    shared_memory: scheduler_pb2.SharedMemoryOffer
+__all__ = ["AttachConfig", "ExecutorFacts", "LaneHost"]
 
 
 class LaneHost(Protocol):
     """Owner of the decision lanes. Safe to call from any thread but never blocks on the engine."""
 
     def open_lane(self) -> LaneOffer:
-        """Open a free lane; raises NoFreeLaneError where all are taken."""
+        """Open a free lane; raises LaneError where all are taken."""
 
     def lane_ready(self, lane: int) -> None:
         """The scheduler has mapped the lane and waits on the doorbell."""

@@ -12,7 +12,9 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
-from .seams import AttachConfig, ExecutorFacts, LaneOffer
+from specsched_executor.transport.lanes import LaneOffer
+
+from .seams import AttachConfig, ExecutorFacts
 
 __all__ = ["PROTOCOL_RANGE", "AttachSession", "SessionError"]
 

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from specsched_executor.attach import AttachConfig, ExecutorFacts, LaneOffer, NoFreeLaneError
+from specsched_executor.attach import AttachConfig, ExecutorFacts
+from specsched_executor.transport.lanes import LaneError, LaneOffer
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -32,7 +33,7 @@ class RecordingLanes:
     def open_lane(self) -> LaneOffer:
         with self.changed:
             if not self._free:
-                raise NoFreeLaneError("all lanes are taken")
+                raise LaneError("all lanes are taken")
             lane = min(self._free)
             self._free.remove(lane)
             epoch = next(self._epochs)
