@@ -1,0 +1,72 @@
+"""What can go wrong for a client.
+
+SpecschedError
+ ├─ InvalidRequestError      (ValueError)    refused here or by the server; mend the request
+ ├─ ConnectionFailedError    (ConnectionError)  nobody serves at the target, or not now
+ ├─ DeadlineExceededError    (TimeoutError)  no end within `timeout_s`
+ ├─ OverloadedError                          the server takes no more requests now; try later
+ ├─ UnsupportedError                         the server does not offer the call
+ ├─ ServerError                              the server failed, or answered nonsense
+ └─ MissingDependencyError   (ImportError)   an optional package is not installed
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+
+
+class SpecschedError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class InvalidRequestError(SpecschedError, ValueError):
+    """A request that cannot be served as asked; the message names the value."""
+
+
+class ConnectionFailedError(SpecschedError, ConnectionError):
+    """Nobody serves at the target, or not now."""
+
+
+class DeadlineExceededError(SpecschedError, TimeoutError):
+    """The call did not end in time."""
+
+
+class OverloadedError(SpecschedError):
+    """The server takes no more requests now."""
+
+
+class UnsupportedError(SpecschedError):
+    """The server does not offer the call."""
+
+
+class ServerError(SpecschedError):
+    """The server failed, or its answer cannot be understood."""
+
+
+class MissingDependencyError(SpecschedError, ImportError):
+    """An optional package is not installed; the message says how to get it."""
+
+
+_ERROR_OF: Final[dict[grpc.StatusCode, type[SpecschedError]]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
+    grpc.StatusCode.ALREADY_EXISTS: InvalidRequestError,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequestError,
+    grpc.StatusCode.NOT_FOUND: InvalidRequestError,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequestError,
+    grpc.StatusCode.UNAVAILABLE: ConnectionFailedError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
+    grpc.StatusCode.UNIMPLEMENTED: UnsupportedError,
+}
+
+
+def error_of_status(code: grpc.StatusCode, details: str, target: str) -> SpecschedError:
+    """The exception for a call to `target` that ended with a status other than OK."""
+    kind = _ERROR_OF.get(code, ServerError)
+    if kind is DeadlineExceededError:
+        return DeadlineExceededError(f"{target} did not finish in time")
+    if kind is InvalidRequestError:
+        return InvalidRequestError(details)
+    return kind(f"{target}: {details or code.name}")

@@ -1,0 +1,115 @@
+"""The clients of a scheduler, blocking and for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from types import TracebackType
+from typing import Self
+
+from specsched_protocol.v1 import plan_pb2, scheduler_pb2
+
+from specsched_client import _methods as methods
+from specsched_client._policy import to_policy_spec
+from specsched_client._targets import DEFAULT_TIMEOUT_S
+from specsched_client._transport import AsyncGrpcTransport, AsyncTransport, GrpcTransport, Transport
+
+
+class SchedulerClient:
+    """Calls one scheduler; close it, or use it as a context manager.
+
+    target: unix:/path/of/its.sock or host:port. Every method raises one of `SpecschedError`.
+    """
+
+    def __init__(self, target: str, *, transport: Transport | None = None) -> None:
+        self._transport = transport or GrpcTransport(target)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+    def status(
+        self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.GetStatusResponse:
+        """The scheduler's policy and what is attached to it."""
+        request = scheduler_pb2.GetStatusRequest()
+        return self._transport.unary(methods.GET_STATUS, request, timeout_s)
+
+    def set_policy(
+        self, policy: str | plan_pb2.PolicySpec, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.SetPolicyResponse:
+        """Replace the policy between two decisions, e.g. by "fixed(k=3)"."""
+        request = scheduler_pb2.SetPolicyRequest(policy=to_policy_spec(policy))
+        return self._transport.unary(methods.SET_POLICY, request, timeout_s)
+
+    def plan(
+        self, request: plan_pb2.PlanRequest, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> plan_pb2.PlanResponse:
+        """What the scheduler would decide for a step described in full."""
+        return self._transport.unary(methods.PLAN, request, timeout_s)
+
+    def watch(
+        self, *, max_per_second: int = 20, timeout_s: float | None = None
+    ) -> Generator[scheduler_pb2.WatchDecisionsResponse, None, None]:
+        """Decisions as they are made, sampled; closing the generator ends the call."""
+        request = scheduler_pb2.WatchDecisionsRequest(max_per_second=max_per_second)
+        return self._transport.stream(methods.WATCH_DECISIONS, request, timeout_s)
+
+
+class AsyncSchedulerClient:
+    """The same from one event loop."""
+
+    def __init__(self, target: str, *, transport: AsyncTransport | None = None) -> None:
+        self._transport = transport or AsyncGrpcTransport(target)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._transport.close()
+
+    async def status(
+        self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.GetStatusResponse:
+        """The scheduler's policy and what is attached to it."""
+        request = scheduler_pb2.GetStatusRequest()
+        return await self._transport.unary(methods.GET_STATUS, request, timeout_s)
+
+    async def set_policy(
+        self, policy: str | plan_pb2.PolicySpec, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.SetPolicyResponse:
+        """Replace the policy between two decisions, e.g. by "fixed(k=3)"."""
+        request = scheduler_pb2.SetPolicyRequest(policy=to_policy_spec(policy))
+        return await self._transport.unary(methods.SET_POLICY, request, timeout_s)
+
+    async def plan(
+        self, request: plan_pb2.PlanRequest, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> plan_pb2.PlanResponse:
+        """What the scheduler would decide for a step described in full."""
+        return await self._transport.unary(methods.PLAN, request, timeout_s)
+
+    def watch(
+        self, *, max_per_second: int = 20, timeout_s: float | None = None
+    ) -> AsyncGenerator[scheduler_pb2.WatchDecisionsResponse, None]:
+        """Decisions as they are made, sampled; closing the generator ends the call."""
+        request = scheduler_pb2.WatchDecisionsRequest(max_per_second=max_per_second)
+        return self._transport.stream(methods.WATCH_DECISIONS, request, timeout_s)
