@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
+import json
 import sys
+import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["DemoError", "free_port", "running", "supervised"]
+from scripts.demo.state import DemoState
+
+__all__ = ["DemoError", "DemoProcesses", "start_both", "supervised"]
 
 COMMAND = Path(sys.executable).with_name("specsched")
+START_TIMEOUT_S = 180.0
+POLL_INTERVAL_S = 0.1
 TERMINATION_GRACE_S = 15.0
 LOG_LINES_SHOWN = 30
 
@@ -23,17 +30,42 @@ class DemoError(RuntimeError):
     """The demo cannot go on; the message says why."""
 
 
-def free_port() -> int:
-    """Return a TCP port on loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@dataclass(frozen=True, slots=True)
+class DemoProcesses:
+    """Both processes, serving and attached. `by_log`: the file that each one's output goes to."""
+
+    scheduler_target: str
+    executor_target: str
+    by_log: dict[Path, Process]
 
 
 @contextlib.asynccontextmanager
-async def running(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `specsched ARGUMENTS` with its output in `log`; end it on the way out."""
+async def start_both(directory: Path, state: DemoState) -> AsyncIterator[DemoProcesses]:
+    """Start scheduler and executor in `directory`; wait until they are attached; end them after."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run_dir = directory / "run"
+    scheduler_log, executor_log = directory / "scheduler.log", directory / "executor.log"
+    common = ("--run-dir", str(run_dir), "--log-format", "json")
+    async with (
+        _running(scheduler_log, "scheduler", *common) as scheduler,
+        _running(executor_log, "executor", *common, "--port", "0") as executor,
+    ):
+        by_log = {scheduler_log: scheduler, executor_log: executor}
+        state.phase = "loading the model and measuring what a step costs on this machine"
+        serving = asyncio.create_task(_logged(executor_log, "serving"))
+        port = (await supervised(serving, by_log))["port"]
+        state.phase = "waiting for the executor to attach to the scheduler"
+        attached = asyncio.create_task(_logged(executor_log, "attached to scheduler"))
+        await supervised(attached, by_log)
+        yield DemoProcesses(
+            scheduler_target=f"unix:{run_dir}/schedulers/default.sock",
+            executor_target=f"127.0.0.1:{port}",
+            by_log=by_log,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _running(log: Path, *arguments: str) -> AsyncIterator[Process]:
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             COMMAND, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
@@ -44,7 +76,20 @@ async def running(log: Path, *arguments: str) -> AsyncIterator[asyncio.subproces
         await _end(process)
 
 
-async def supervised(work: asyncio.Task[T], processes: dict[Path, asyncio.subprocess.Process]) -> T:
+async def _logged(log: Path, event: str) -> dict[str, Any]:
+    """The first line of a JSON log that tells `event`, as soon as it is there."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                entry = json.loads(line)
+                if isinstance(entry, dict) and entry.get("event") == event:
+                    return entry
+        await asyncio.sleep(POLL_INTERVAL_S)
+    raise DemoError(f"no {event!r} within {START_TIMEOUT_S:.0f} s; the log ends:\n{_tail(log)}")
+
+
+async def supervised(work: asyncio.Task[T], processes: dict[Path, Process]) -> T:
     """Await `work`; raise DemoError once one of `processes` (log -> process) exits instead."""
     exits = [asyncio.create_task(process.wait()) for process in processes.values()]
     done, pending = await asyncio.wait({work, *exits}, return_when=asyncio.FIRST_COMPLETED)
@@ -56,7 +101,7 @@ async def supervised(work: asyncio.Task[T], processes: dict[Path, asyncio.subpro
     raise DemoError(f"the {log.stem} process ended early; its last words:\n{_tail(log)}")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Process) -> None:
     if process.returncode is not None:
         return
     process.terminate()

@@ -141,7 +141,7 @@ def decision_line(watched: WatchDecisionsResponse) -> Text:
 def policy_name(watched: WatchDecisionsResponse) -> str:
     """The policy as it is written on the command line."""
     spec = watched.decision.policy
-    values = ", ".join(f"{value:g}" for value in spec.parameters.values())
+    values = ", ".join(f"{name}={value:g}" for name, value in spec.parameters.items())
     return f"{spec.name}({values})" if values else spec.name
 
 

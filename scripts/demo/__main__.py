@@ -1,0 +1,80 @@
+"""Start both processes, ask all prompts under each policy, compare what was counted."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from specsched_client import AsyncClient, AsyncSchedulerClient, SpecschedError
+
+from scripts.demo.processes import DemoError, start_both, supervised
+from scripts.demo.rounds import Clients, run_round, watching
+from scripts.demo.state import DemoState
+from scripts.demo.summary import MIN_ON_PLAN_SHARE, Round, on_plan_share, summary_table
+from scripts.demo.view import open_view
+
+POLICIES = ["throughput", "fixed(k=7)", "off"]
+
+
+async def demo(console: Console, policies: list[str], max_tokens: int, logs: Path) -> list[Round]:
+    """Run one round per policy against processes of its own; they end with it."""
+    state = DemoState()
+    async with (
+        open_view(console, state) as view,
+        start_both(logs, state) as processes,
+        AsyncClient(processes.executor_target) as executor,
+        AsyncSchedulerClient(processes.scheduler_target) as scheduler,
+        watching(scheduler, state),
+    ):
+        clients = Clients(executor, scheduler)
+        rounds = []
+        for policy in policies:
+            work = asyncio.create_task(run_round(clients, policy, max_tokens, state, view))
+            rounds.append(await supervised(work, processes.by_log))
+        return rounds
+
+
+def verdict(console: Console, rounds: list[Round]) -> int:
+    """Print the table and what follows from it; return the exit status."""
+    console.print(summary_table(rounds))
+    same_texts = len({one.texts for one in rounds}) == 1
+    share = on_plan_share(rounds)
+    console.print(f"texts the same under every policy: {'yes' if same_texts else 'NO'}")
+    console.print(
+        f"steps with drafts that had their plan on time: {share:.2%}"
+        f" ({'at least' if share >= MIN_ON_PLAN_SHARE else 'BELOW'} {MIN_ON_PLAN_SHARE:.0%})"
+    )
+    return 0 if same_texts else 1
+
+
+def main(
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy of a round; repeat it for more rounds.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 96,
+    plain: Annotated[bool, typer.Option(help="Print lines even on a terminal.")] = False,
+    logs: Annotated[
+        Path | None, typer.Option(help="Keep the run directory with both logs here.")
+    ] = None,
+) -> None:
+    """Serve SmolLM2-135M-Instruct through the sidecar and compare policies on the same prompts."""
+    console = Console(force_terminal=False if plain else None)
+    with tempfile.TemporaryDirectory(prefix="specsched-demo-") as scratch:
+        try:
+            rounds = asyncio.run(
+                demo(console, policy or POLICIES, max_tokens, logs or Path(scratch))
+            )
+        except (DemoError, SpecschedError) as error:
+            console.print(f"the demo failed: {error}", style="bold red", markup=False)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+    raise typer.Exit(verdict(console, rounds))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,143 @@
+"""The parts of the demo: its arithmetic, its pictures, and that no process outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import pytest
+from rich.console import Console
+from specsched_protocol.v1.executor_pb2 import StepCounters
+from specsched_protocol.v1.plan_pb2 import Decision, PolicySpec
+from specsched_protocol.v1.scheduler_pb2 import WatchDecisionsResponse
+
+from scripts.demo import processes
+from scripts.demo.processes import DemoError, supervised
+from scripts.demo.state import DemoState
+from scripts.demo.summary import Round, difference, on_plan_share, summary_table
+from scripts.demo.view import decision_line, screen, verified_bar
+
+WAIT = "import time; time.sleep(60)"
+
+
+def watched(budget: int, num_draft_tokens: int) -> WatchDecisionsResponse:
+    policy = PolicySpec(name="fixed", parameters={"k": 3})
+    decision = Decision(step_id=7, budget=budget, policy=policy, expected_tokens=4.5)
+    return WatchDecisionsResponse(
+        decision=decision, num_requests=6, num_draft_tokens=num_draft_tokens
+    )
+
+
+def one_round(planned: int, late: int) -> Round:
+    counters = StepCounters(num_planned_steps=planned, num_output_tokens=50)
+    if late:
+        counters.num_fallback_steps["late"] = late
+    return Round("throughput", counters, elapsed_s=2.0, plan_us_p50=30.0, texts=("a",))
+
+
+# ===================== Arithmetic =====================
+
+
+def test_difference_takes_the_start_away_reason_by_reason():
+    start = StepCounters(num_steps=10, num_fallback_steps={"late": 2, "torn": 1})
+    end = StepCounters(num_steps=25, num_fallback_steps={"late": 5, "torn": 1, "no_scheduler": 3})
+    delta = difference(end, start)
+    assert delta.num_steps == 15
+    assert dict(delta.num_fallback_steps) == {"late": 3, "no_scheduler": 3}
+
+
+def test_plan_share_counts_steps_with_drafts_of_all_rounds():
+    assert on_plan_share([one_round(98, 0), one_round(96, 6)]) == pytest.approx(194 / 200)
+    assert on_plan_share([one_round(0, 0)]) == 1.0
+
+
+def test_tokens_per_second():
+    assert one_round(1, 0).tokens_per_second == 25.0
+
+
+# ===================== Pictures =====================
+
+
+def rendered(renderable) -> str:
+    console = Console(width=110, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def test_summary_shows_fallbacks_by_reason():
+    text = rendered(summary_table([one_round(97, 3)]))
+    assert "97/100 (97.0%)" in text
+    assert "3 late" in text
+
+
+@pytest.mark.parametrize(
+    ("budget", "drafts", "bar"), [(0, 0, " "), (0, 8, "▁"), (8, 8, "█"), (99, 8, "█")]
+)
+def test_bar_is_the_share_of_the_drafts(budget, drafts, bar):
+    assert verified_bar(watched(budget, drafts)) == bar
+
+
+def test_screen_shows_the_end_of_each_answer_and_the_last_decision():
+    state = DemoState()
+    assert rendered(screen(state, 110)).strip().startswith("starting")
+    state.begin_round("fixed(k=3)")
+    state.answers[0].text = "first line\n" + "middle\n" * 20 + "last line"
+    state.answers[1].text = "with [brackets] that are no markup"
+    state.decisions.append(watched(5, 12))
+    text = rendered(screen(state, 110))
+    assert "last line" in text
+    assert "first line" not in text
+    assert "[brackets]" in text
+    assert "budget   5" in text
+    assert all(answer.prompt.title in text for answer in state.answers)
+
+
+def test_decision_line_names_the_policy_as_it_is_typed():
+    assert "fixed(k=3)" in decision_line(watched(5, 12)).plain
+
+
+# ===================== Processes =====================
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def python_instead_of_specsched(monkeypatch):
+    monkeypatch.setattr(processes, "COMMAND", sys.executable)
+
+
+@pytest.mark.usefixtures("python_instead_of_specsched")
+async def test_a_process_that_ends_early_is_reported_with_its_last_words(tmp_path):
+    log = tmp_path / "executor.log"
+    forever = asyncio.create_task(asyncio.sleep(60))
+    async with processes._running(log, "-c", "print('no such model'); raise SystemExit(2)") as one:
+        with pytest.raises(
+            DemoError, match=r"the executor process ended early[\s\S]*no such model"
+        ):
+            await supervised(forever, {log: one})
+    with pytest.raises(asyncio.CancelledError):
+        await forever
+
+
+@pytest.mark.usefixtures("python_instead_of_specsched")
+async def test_a_failing_demo_leaves_no_process(tmp_path):
+    started = []
+
+    async def fail_midway():
+        async with processes._running(tmp_path / "a.log", "-c", WAIT) as one:
+            started.append((one.pid, alive(one.pid)))
+            raise RuntimeError("mid-way")
+
+    with pytest.raises(RuntimeError, match="mid-way"):
+        await fail_midway()
+    ((pid, was_alive),) = started
+    assert was_alive
+    assert not alive(pid)
