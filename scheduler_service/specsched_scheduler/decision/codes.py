@@ -1,0 +1,40 @@
+"""Numbers that compiled code, shared memory and protos share. Values equal the proto enums'."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["NO_CAP", "DecisionFlags", "ModelState", "PolicyCode"]
+
+NO_CAP = 0xFFFF_FFFF
+"""A `max_budget` or `max_verify_len` that does not bind."""
+
+
+class ModelState(enum.IntEnum):
+    """Whether the cost model can price a step."""
+
+    OK = 1
+    NO_MODEL = 2
+
+
+class DecisionFlags(enum.IntFlag):
+    """Why a decision is as it is. Bit of flag f of the proto: 1 << (f - 1)."""
+
+    NONE = 0
+    FLAT = 1
+    CAPPED = 2
+    REPAIRED = 4
+    PRIOR = 8
+    EXTRAPOLATED = 16
+
+
+class PolicyCode(enum.IntEnum):
+    """The policies that the compiled decision knows. PYTHON: one that it does not."""
+
+    PYTHON = 0
+    THROUGHPUT = 1
+    RATIO = 2
+    GREEDY_CAUSAL = 3
+    FIXED = 4
+    THRESHOLD = 5
+    OFF = 6

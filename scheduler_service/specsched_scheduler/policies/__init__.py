@@ -1,0 +1,1 @@
+"""What decides: the built-in policies, their registry and their text form."""
