@@ -97,7 +97,8 @@ def test_plain_install_lists_every_subcommand(plain):
 
 
 def test_plain_install_plans(plain, tmp_path):
-    cases = json.loads((ROOT / "tests/scheduler_service/budget.json").read_text())
+    (cases_file,) = (ROOT / "tests").rglob("budget.json")
+    cases = json.loads(cases_file.read_text())
     file = tmp_path / "requests.json"
     file.write_text(json.dumps([case["request"] for case in cases]))
     done = plain_run(plain, "specsched", "plan", file, "--json")
