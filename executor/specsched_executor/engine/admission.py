@@ -1,0 +1,96 @@
+"""The door: what may become a request of the engine."""
+
+from __future__ import annotations
+
+import math
+import secrets
+
+from specsched_executor.core import (
+    DeltaSink,
+    GenerationRequest,
+    ModelConfig,
+    RequestError,
+)
+from specsched_executor.engine.active_request import ActiveRequest
+from specsched_executor.engine.blocks import BlockPool
+from specsched_executor.engine.config import EngineConfig
+from specsched_executor.engine.stopping import Detokenizer, StopRules
+from specsched_executor.sampling import validate_sampling
+
+__all__ = ["Admission"]
+
+_SEED_BITS = 63
+_SEED_MASK = (1 << _SEED_BITS) - 1
+
+
+class Admission:
+    """Checks requests and gives them their engine state. Immutable, so safe from any thread."""
+
+    def __init__(
+        self, model: ModelConfig, config: EngineConfig, detokenizer: Detokenizer | None
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._detokenizer = detokenizer
+        self.max_context_tokens = min(
+            config.max_context_tokens or model.max_context_tokens, model.max_context_tokens
+        )
+
+    def accept(self, request: GenerationRequest, sink: DeltaSink, arrival: int) -> ActiveRequest:
+        """The request's state. Raises RequestError, naming the value and what is accepted."""
+        self._check_prompt(request)
+        validate_sampling(request.sampling, self._model.vocab_size)
+        if request.sampling.stop and self._detokenizer is None:
+            raise RequestError("stop strings were given to an engine without a tokenizer")
+        if not (math.isfinite(request.weight) and request.weight > 0):
+            raise RequestError(f"weight is {request.weight}; accepted: a number above 0")
+        num_prompt = len(request.prompt_token_ids)
+        max_total_tokens = self._max_total_tokens(request)
+        self._check_room(max_total_tokens)
+        seed = request.sampling.seed
+        return ActiveRequest(
+            request=request,
+            sink=sink,
+            arrival=arrival,
+            seed=secrets.randbits(_SEED_BITS) if seed is None else seed & _SEED_MASK,
+            max_total_tokens=max_total_tokens,
+            stop_rules=StopRules.of(
+                request.sampling,
+                self._model.eos_token_ids,
+                max_total_tokens - num_prompt,
+                self._detokenizer,
+            ),
+            tokens=list(request.prompt_token_ids),
+        )
+
+    def _check_prompt(self, request: GenerationRequest) -> None:
+        prompt, longest = request.prompt_token_ids, self.max_context_tokens - 1
+        if not prompt:
+            raise RequestError("the prompt is empty; accepted: 1 token or more")
+        if len(prompt) > longest:
+            raise RequestError(
+                f"the prompt has {len(prompt)} tokens; accepted: at most {longest}, which leaves"
+                f" one for the output in a context of {self.max_context_tokens}"
+            )
+        vocab_size = self._model.vocab_size
+        lowest, highest = min(prompt), max(prompt)
+        if lowest < 0 or highest >= vocab_size:
+            bad = lowest if lowest < 0 else highest
+            raise RequestError(f"the prompt holds token id {bad}; accepted: 0 to {vocab_size - 1}")
+
+    def _max_total_tokens(self, request: GenerationRequest) -> int:
+        max_tokens = request.sampling.max_tokens
+        if max_tokens is None:
+            return self.max_context_tokens
+        return min(self.max_context_tokens, len(request.prompt_token_ids) + max_tokens)
+
+    def _check_room(self, max_total_tokens: int) -> None:
+        pool = BlockPool(0, self._config.block_size)
+        num_blocks = self._config.num_kv_blocks
+        # The last output token is never run, so it needs no room.
+        if pool.blocks_for(max_total_tokens - 1) > num_blocks:
+            raise RequestError(
+                f"prompt and output may reach {max_total_tokens} tokens; accepted: at most"
+                f" {num_blocks * self._config.block_size + 1}, the size of the KV cache: lower"
+                " max_tokens or shorten the prompt"
+            )

@@ -1,0 +1,40 @@
+"""Puts a step loop together."""
+
+from __future__ import annotations
+
+from specsched_executor.core import Drafter, TargetModel
+from specsched_executor.engine.blocks import BlockPool
+from specsched_executor.engine.confidence_gate import ConfidenceGate
+from specsched_executor.engine.config import EngineConfig
+from specsched_executor.engine.delivery import Delivery
+from specsched_executor.engine.drafting import Drafting
+from specsched_executor.engine.drafts import DraftTable
+from specsched_executor.engine.residency import Residency
+from specsched_executor.engine.slots import SlotTable
+from specsched_executor.engine.step_loop import StepLoop
+from specsched_executor.engine.target_pass import TargetPass
+
+__all__ = ["build_step_loop"]
+
+
+def build_step_loop(
+    model: TargetModel,
+    drafter: Drafter,
+    gate: ConfidenceGate,
+    config: EngineConfig,
+    delivery: Delivery,
+) -> StepLoop:
+    """A step loop with a KV cache of its own."""
+    pool = BlockPool(config.num_kv_blocks, config.block_size)
+    residency = Residency(pool, SlotTable(config.max_num_seqs), drafter.release)
+    drafts = DraftTable(config.max_num_seqs, config.max_draft_tokens)
+    kv_cache = model.allocate_kv_cache(config.num_kv_blocks, config.block_size)
+    return StepLoop(
+        config=config,
+        gate=gate,
+        target_pass=TargetPass(model, kv_cache, drafts, drafter.feature_layers),
+        drafting=Drafting(drafter, drafts),
+        residency=residency,
+        pool=pool,
+        delivery=delivery,
+    )

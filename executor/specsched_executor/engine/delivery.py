@@ -1,0 +1,57 @@
+"""From the engine to whoever submitted a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from specsched_executor.core import TokenDelta
+from specsched_executor.engine.active_request import ActiveRequest
+from specsched_executor.engine.stopping import Stop
+
+__all__ = ["ABORTED", "Delivery"]
+
+ABORTED = Stop("abort")
+
+_log = structlog.get_logger()
+
+
+class Delivery:
+    """Calls the sinks. A sink that raises loses its request; nobody else notices.
+
+    `on_end` is told the id of a request just before its last delta is sent.
+    """
+
+    def __init__(self, on_end: Callable[[str], None]) -> None:
+        self._on_end = on_end
+        self.num_failed_sinks = 0
+
+    def send(
+        self,
+        request: ActiveRequest,
+        token_ids: Sequence[int] = (),
+        stop: Stop | None = None,
+        error: str | None = None,
+    ) -> bool:
+        """Send new tokens, or the end. False where the sink failed."""
+        delta = TokenDelta(
+            request_id=request.request_id,
+            token_ids=tuple(token_ids),
+            finish_reason="error" if error else stop.finish_reason if stop else None,
+            matched_stop=stop.matched if stop else None,
+            error=error,
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=request.num_output_tokens,
+            num_draft_tokens=request.num_verified_tokens,
+            num_accepted_tokens=request.num_accepted_tokens,
+        )
+        if delta.finish_reason:
+            self._on_end(request.request_id)
+        try:
+            request.sink(delta)
+        except Exception:  # noqa: BLE001 - the sink is the caller's code; others must not suffer
+            self.num_failed_sinks += 1
+            _log.exception("sink failed", request_id=request.request_id)
+            return False
+        return True

@@ -1,0 +1,108 @@
+"""The tensors of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from specsched_kernels.allocate_verify_lens import VerifyAllocation
+
+from specsched_executor.core import ModelBatch
+from specsched_executor.engine.batch import BatchEntry, StepBatch
+from specsched_executor.sampling import SamplingTensors
+
+__all__ = ["BatchTensors", "model_batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTensors:
+    """Facts of a batch that are known when it is formed, [R] each.
+
+    slot_ids, generations, first_positions int64; num_draft_tokens, num_base_rows int32; samples
+    bool; weights float32.
+    """
+
+    slot_ids: torch.Tensor
+    generations: torch.Tensor
+    first_positions: torch.Tensor
+    num_draft_tokens: torch.Tensor
+    num_base_rows: torch.Tensor
+    samples: torch.Tensor
+    weights: torch.Tensor
+    params: SamplingTensors
+
+    @classmethod
+    def of(cls, batch: StepBatch) -> BatchTensors:
+        """Gather them from the entries."""
+        entries = batch.entries
+        requests = [entry.request for entry in entries]
+        int32, int64 = torch.int32, torch.int64
+        return cls(
+            slot_ids=torch.tensor([r.slot_id for r in requests], dtype=int64),
+            generations=torch.tensor([r.generation for r in requests], dtype=int64),
+            first_positions=torch.tensor([e.first_position for e in entries], dtype=int64),
+            num_draft_tokens=torch.tensor([e.num_draft_tokens for e in entries], dtype=int32),
+            num_base_rows=torch.tensor([e.num_base_rows for e in entries], dtype=int32),
+            samples=torch.tensor([e.samples for e in entries], dtype=torch.bool),
+            weights=torch.tensor([r.request.weight for r in requests], dtype=torch.float32),
+            params=SamplingTensors.of(
+                [r.request.sampling for r in requests], [r.seed for r in requests]
+            ),
+        )
+
+    @property
+    def output_positions(self) -> torch.Tensor:
+        """int64 [R]: position of the first token that is sampled."""
+        return self.first_positions + self.num_base_rows
+
+
+def model_batch(
+    batch: StepBatch,
+    tensors: BatchTensors,
+    allocation: VerifyAllocation,
+    draft_token_ids: torch.Tensor,
+    *,
+    block_size: int,
+    feature_layers: tuple[int, ...],
+) -> ModelBatch:
+    """Lay out the rows: of each request its base rows, then the drafts that are verified."""
+    num_rows = int(allocation.query_start_loc[-1])
+    num_logits = int(allocation.logit_start_loc[-1])
+    requests = allocation.row_to_request[:num_rows].long()
+    positions = allocation.row_positions[:num_rows]
+    block_tables = _block_tables(batch.entries)
+    blocks = block_tables[requests, positions // block_size].long()
+    query_lens = allocation.query_start_loc.diff().long()
+    return ModelBatch(
+        token_ids=_token_ids(batch.entries, allocation.verify_lens, draft_token_ids),
+        positions=positions,
+        slot_mapping=blocks * block_size + positions % block_size,
+        query_start_loc=allocation.query_start_loc.long(),
+        context_lens=tensors.first_positions + query_lens,
+        block_tables=block_tables,
+        logit_rows=allocation.logit_rows[:num_logits],
+        feature_layers=feature_layers,
+    )
+
+
+def _token_ids(
+    entries: Sequence[BatchEntry], verify_lens: torch.Tensor, draft_token_ids: torch.Tensor
+) -> torch.Tensor:
+    token_ids: list[int] = []
+    drafts = draft_token_ids.tolist()
+    for entry, verify_len, draft in zip(entries, verify_lens.tolist(), drafts, strict=True):
+        first = entry.first_position
+        token_ids += entry.request.tokens[first : first + entry.num_base_rows]
+        token_ids += draft[:verify_len]
+    return torch.tensor(token_ids, dtype=torch.int64)
+
+
+def _block_tables(entries: Sequence[BatchEntry]) -> torch.Tensor:
+    """int32 [R, max_blocks], padded with block 0, which no position of the request reaches."""
+    longest = max(len(entry.request.block_ids) for entry in entries)
+    tables = np.zeros((len(entries), longest), dtype=np.int32)
+    for row, entry in zip(tables, entries, strict=True):
+        row[: len(entry.request.block_ids)] = entry.request.block_ids
+    return torch.from_numpy(tables)

@@ -1,0 +1,133 @@
+"""Which requests hold a slot and KV blocks: arrival order in, youngest out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from specsched_executor.core import PAD_SLOT
+from specsched_executor.engine.active_request import ActiveRequest
+from specsched_executor.engine.blocks import BlockPool
+from specsched_executor.engine.slots import SlotTable
+
+__all__ = ["Residency"]
+
+
+class Residency:
+    """Waiting and running requests, and the room the running ones hold.
+
+    Every running request is older than every waiting one: requests are admitted in arrival order
+    and the youngest is preempted first, to be recomputed. So the oldest always advances, and since
+    each fits the empty cache (checked at submission) all of them end.
+    """
+
+    def __init__(
+        self, pool: BlockPool, slots: SlotTable, on_release: Callable[[int], None]
+    ) -> None:
+        """`on_release` is told each slot that is freed."""
+        self._pool = pool
+        self._slots = slots
+        self._on_release = on_release
+        self._waiting: deque[ActiveRequest] = deque()
+        self._running: list[ActiveRequest] = []
+        self.num_preemptions = 0
+
+    @property
+    def running(self) -> tuple[ActiveRequest, ...]:
+        """Requests with a slot, oldest first."""
+        return tuple(self._running)
+
+    @property
+    def waiting(self) -> tuple[ActiveRequest, ...]:
+        """Requests without one, oldest first."""
+        return tuple(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests with a slot."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests without one."""
+        return len(self._waiting)
+
+    def queue(self, request: ActiveRequest) -> None:
+        """Add the newest request."""
+        self._waiting.append(request)
+
+    def admit_next(self) -> ActiveRequest | None:
+        """Give the oldest waiting request a slot and blocks for all its tokens, if there is room.
+
+        A block for each running request is left over, lest the newcomer be preempted at once.
+        """
+        if not self._waiting or not self._slots.num_free:
+            return None
+        request = self._waiting[0]
+        num_blocks = self._pool.blocks_for(len(request.tokens))
+        if self._pool.num_free < num_blocks + len(self._running):
+            return None
+        block_ids = self._pool.take(num_blocks)
+        if block_ids is None:
+            return None
+        self._waiting.popleft()
+        request.block_ids = block_ids
+        request.slot_id, request.generation = self._slots.take()
+        self._running.append(request)
+        return request
+
+    def secure(self, request: ActiveRequest, num_tokens: int) -> bool:
+        """Make sure that `request` has blocks for `num_tokens`, whatever that takes.
+
+        Takes back blocks held for drafts first, then preempts, youngest first. False where the
+        request itself had to go.
+        """
+        if not self.grow(request, num_tokens):
+            for other in self._running:
+                self._shrink(other)
+        while not self.grow(request, num_tokens):
+            victim = self._running[-1]
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def grow(self, request: ActiveRequest, num_tokens: int) -> bool:
+        """Blocks for `num_tokens` from what is free; False (and unchanged) if there are too few."""
+        num_missing = self._pool.blocks_for(num_tokens) - len(request.block_ids)
+        if num_missing <= 0:
+            return True
+        block_ids = self._pool.take(num_missing)
+        if block_ids is None:
+            return False
+        request.block_ids += block_ids
+        return True
+
+    def drop(self, request: ActiveRequest) -> None:
+        """Forget a request, wherever it is."""
+        if request.slot_id == PAD_SLOT:
+            self._waiting.remove(request)
+            return
+        self._running.remove(request)
+        self._release(request)
+
+    def _preempt(self, request: ActiveRequest) -> None:
+        self._running.remove(request)
+        self._release(request)
+        self._waiting.appendleft(request)
+        self.num_preemptions += 1
+
+    def _release(self, request: ActiveRequest) -> None:
+        self._pool.give_back(request.block_ids)
+        self._slots.give_back(request.slot_id)
+        self._on_release(request.slot_id)
+        request.block_ids = []
+        request.slot_id = PAD_SLOT
+        request.num_cached_tokens = 0
+        request.num_draft_tokens = 0
+        request.was_offered_draft = False
+
+    def _shrink(self, request: ActiveRequest) -> None:
+        num_needed = self._pool.blocks_for(len(request.tokens))
+        self._pool.give_back(request.block_ids[num_needed:])
+        del request.block_ids[num_needed:]

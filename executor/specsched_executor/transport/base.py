@@ -1,0 +1,31 @@
+"""The seam between the engine and whatever carries plans: shared memory, a stream, this process."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from specsched_protocol.plan import (
+    ConfidenceRows,
+    FallbackReason,
+    PlanRequest,
+    StepDecision,
+    StepReport,
+)
+
+__all__ = ["PlanTransport"]
+
+
+class PlanTransport(Protocol):
+    """Carries one executor's plan requests out and decisions back. No method ever blocks."""
+
+    def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
+        """Ask for the plan of `request.step_id`, making `rows` known along with it."""
+
+    def read(self, step_id: int) -> StepDecision | FallbackReason:
+        """The decision for `step_id` if it is there within a bounded number of tries."""
+
+    def report(self, report: StepReport) -> None:
+        """Tell what a finished step cost; may be dropped, and counted as such."""
+
+    def close(self) -> None:
+        """Release what the transport holds; idempotent."""
