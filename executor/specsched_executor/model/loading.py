@@ -28,12 +28,13 @@ _ACCEPTED = "accepted: a .gguf file, or a Hugging Face folder with config.json a
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its tokenizer. `source` is where it came from."""
+    """A model with its tokenizer. `source` is where it came from, `spec` how it is built."""
 
     model: DecoderModel
     tokenizer: Tokenizer
     config: ModelConfig
     source: Path
+    spec: DecoderSpec
 
 
 def load_model(path: Path | str | None = None, options: LoadOptions | None = None) -> LoadedModel:
@@ -53,7 +54,9 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
         raise UnsupportedModelError(str(error)) from error
     finally:
         checkpoint.close()
-    return LoadedModel(DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source)
+    return LoadedModel(
+        DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source, spec
+    )
 
 
 def _open(path: Path) -> Checkpoint:

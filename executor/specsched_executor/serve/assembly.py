@@ -1,0 +1,113 @@
+"""Builds the parts of an executor from its options."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import structlog
+import torch
+from specsched_protocol.run_dir import RunDir
+from specsched_protocol.shm import RegionShape
+from specsched_protocol.v1 import plan_pb2
+
+from specsched_executor.attach import AttachManager, ExecutorFacts
+from specsched_executor.config import ExecutorConfig
+from specsched_executor.drafters import create_drafter
+from specsched_executor.engine import Engine, EngineConfig
+from specsched_executor.model import LoadedModel, LoadOptions, load_model
+from specsched_executor.model.spec import Dtype
+from specsched_executor.transport.base import PlanTransport
+from specsched_executor.transport.none import NoTransport
+from specsched_executor.transport.shared_memory import SharedMemoryTransport
+
+from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
+from .progress import status
+from .sizes import engine_config
+
+__all__ = ["Executor", "build_executor"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """A model with its engine, and what connects it to schedulers."""
+
+    loaded: LoadedModel
+    engine: Engine
+    sizes: EngineConfig
+    transport: PlanTransport
+    attacher: AttachManager | None
+
+    def start(self) -> None:
+        """Start to serve requests and to look for schedulers."""
+        self.engine.start()
+        if self.attacher is not None:
+            self.attacher.start()
+
+    def stop(self) -> None:
+        """Detach, abort what is left, release the shared memory."""
+        if self.attacher is not None:
+            self.attacher.stop()
+        self.engine.stop()
+        self.transport.close()
+
+
+def build_executor(config: ExecutorConfig) -> Executor:
+    """Load, profile and connect; nothing runs yet.
+
+    Raises ModelLoadError, RunDirError, PolicyError or ValueError for options that cannot be used.
+    """
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    loaded = _load(config)
+    sizes = engine_config(config, loaded.config)
+    cost = _profile(config, loaded, sizes)
+    transport, attacher = _connect(config, loaded, sizes, cost)
+    drafter = create_drafter(config.drafter, config.max_draft_tokens)
+    engine = Engine(loaded.model, drafter, transport, sizes, loaded.tokenizer)
+    return Executor(loaded, engine, sizes, transport, attacher)
+
+
+def _load(config: ExecutorConfig) -> LoadedModel:
+    options = LoadOptions(Dtype(config.dtype), config.max_context_tokens)
+    started = time.monotonic()
+    with status("loading the model"):
+        loaded = load_model(config.model, options)
+    _log.info(
+        "model loaded",
+        model=model_name(config, loaded),
+        path=str(loaded.source),
+        dtype=config.dtype,
+        seconds=round(time.monotonic() - started, 2),
+    )
+    return loaded
+
+
+def _connect(
+    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig, cost: plan_pb2.CostModel
+) -> tuple[PlanTransport, AttachManager | None]:
+    if config.effective_scheduler == "off":
+        return NoTransport(), None
+    if config.effective_scheduler == "in-process":
+        return _decide_in_process(config, sizes, cost), None
+    run_dir = RunDir.open(config.run_dir)
+    shape = RegionShape(sizes.max_num_seqs, config.max_draft_tokens)
+    transport = SharedMemoryTransport(run_dir, shape)
+    facts = ExecutorFacts(
+        boot_id=transport.boot_id,
+        name=executor_name(),
+        version=EXECUTOR_VERSION,
+        model=model_facts(config, loaded, sizes),
+        capture_sizes=(),  # steps run eagerly here: any number of rows is a size
+        cost=cost,
+        current_step_id=lambda: transport.counters().num_requests,
+    )
+    return transport, AttachManager(run_dir, transport, facts)
+
+
+def _profile(
+    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
+) -> plan_pb2.CostModel:
+    return plan_pb2.CostModel()

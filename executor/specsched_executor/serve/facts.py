@@ -1,0 +1,65 @@
+"""What the executor tells others about its model."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+
+from specsched_protocol.v1 import scheduler_pb2
+
+from specsched_executor.config import ExecutorConfig
+from specsched_executor.engine import EngineConfig
+from specsched_executor.gateway import ServedModel
+from specsched_executor.model import LoadedModel
+
+__all__ = ["EXECUTOR_VERSION", "executor_name", "model_facts", "model_name", "served_model"]
+
+EXECUTOR_VERSION = version("specsched")
+
+
+def model_name(config: ExecutorConfig, loaded: LoadedModel) -> str:
+    """The name clients see: the one given, else that of the file or folder."""
+    return config.served_model_name or loaded.source.stem
+
+
+def executor_name() -> str:
+    """How logs and status tell executors of one machine apart."""
+    return f"executor-{os.getpid()}"
+
+
+def model_facts(
+    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
+) -> scheduler_pb2.ModelFacts:
+    """For schedulers."""
+    return scheduler_pb2.ModelFacts(
+        name=model_name(config, loaded),
+        dtype=config.dtype,
+        device="cpu",
+        max_requests=sizes.max_num_seqs,
+        max_draft_tokens=config.max_draft_tokens,
+        max_context_tokens=sizes.max_context_tokens or loaded.config.max_context_tokens,
+        drafter=config.drafter,
+    )
+
+
+def served_model(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> ServedModel:
+    """For gateways and clients."""
+    model = loaded.config
+    # The two served families differ in the norm of queries and keys.
+    is_qwen3 = loaded.spec.qk_norm
+    family = ("qwen3", "Qwen3ForCausalLM") if is_qwen3 else ("llama", "LlamaForCausalLM")
+    bos = model.bos_token_id if model.bos_token_id is not None else -1
+    return ServedModel(
+        name=model_name(config, loaded),
+        path=str(loaded.source),
+        model_type=family[0],
+        architectures=(family[1],),
+        max_context_tokens=sizes.max_context_tokens or model.max_context_tokens,
+        vocab_size=model.vocab_size,
+        eos_token_ids=model.eos_token_ids,
+        pad_token_id=model.eos_token_ids[0] if model.eos_token_ids else -1,
+        bos_token_id=bos,
+        max_requests=sizes.max_num_seqs,
+        dtype=config.dtype,
+        block_size=sizes.block_size,
+    )

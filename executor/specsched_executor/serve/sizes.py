@@ -1,0 +1,33 @@
+"""Sizes that follow from the options and the model."""
+
+from __future__ import annotations
+
+from specsched_executor.config import ExecutorConfig
+from specsched_executor.core import ModelConfig
+from specsched_executor.engine.config import EngineConfig
+from specsched_executor.engine.fallback import FallbackPolicy
+
+__all__ = ["engine_config"]
+
+_DEFAULT_KV_TOKENS = 32_768
+"""KV cache positions unless told otherwise: 1.4 GiB of float32 for SmolLM2-135M."""
+
+
+def engine_config(config: ExecutorConfig, model: ModelConfig) -> EngineConfig:
+    """Sizes of the engine. Raises ValueError for options that this model makes impossible."""
+    context = config.max_context_tokens or model.max_context_tokens
+    return EngineConfig(
+        num_kv_blocks=config.num_kv_blocks or _default_kv_blocks(config, context),
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_draft_tokens=0 if config.drafter == "none" else config.max_draft_tokens,
+        block_size=config.block_size,
+        max_context_tokens=context,
+        fallback=FallbackPolicy.parse(config.fallback),
+    )
+
+
+def _default_kv_blocks(config: ExecutorConfig, context: int) -> int:
+    """Room for all requests at full context, at most _DEFAULT_KV_TOKENS, at least one request."""
+    tokens = max(context, min(config.max_num_seqs * context, _DEFAULT_KV_TOKENS))
+    return -(-tokens // config.block_size)
