@@ -24,10 +24,8 @@ def to_policy_spec(policy: str | plan_pb2.PolicySpec) -> plan_pb2.PolicySpec:
     if match is None:
         raise InvalidRequestError(f"policy {policy!r}; accepted: {_FORM}")
     name, inside = match.groups()
-    parameters = dict(
-        _parameter(policy, each) for each in (inside or "").split(",") if each.strip()
-    )
-    return plan_pb2.PolicySpec(name=name, parameters=parameters)
+    parts = [part for part in (inside or "").split(",") if part.strip()]
+    return plan_pb2.PolicySpec(name=name, parameters=dict(_parameter(policy, p) for p in parts))
 
 
 def policy_text(policy: plan_pb2.PolicySpec) -> str:

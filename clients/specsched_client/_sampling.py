@@ -18,7 +18,8 @@ class Sampling:
     temperature: 0 is greedy. top_k: 0 is off. top_p: in (0, 1]. seed: a 32-bit integer, equal seeds
     give equal output; None draws one. max_tokens: None goes on to the end of the context.
     min_tokens: output tokens before which nothing stops the output. stop: strings that end it, left
-    out of the text unless `include_stop`. stop_token_ids: ids that end it. ignore_eos: the model's own end is no end.
+    out of the text unless `include_stop`. stop_token_ids: ids that end it. ignore_eos: go on past
+    the ids with which the model ends its answers.
     """
 
     temperature: float = 1.0

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 class StopTrimmer:
     """Holds back text that may be the beginning of a stop string, and cuts the one that matched.
 
-    The engine decides what stops an output (with the whole text at hand); this only keeps the string
-    that stopped it out of sight. first_counts: a stop string ends the output wherever it first
-    appears; else (min_tokens) earlier ones were ignored and only the last one did.
+    The engine decides what stops an output (it has the whole text at hand); this only keeps the
+    string that stopped it out of sight. first_counts: a stop string ends the output wherever it
+    first appears; else (min_tokens) earlier ones were ignored and only the last one did.
     """
 
     def __init__(self, stop: Sequence[str], *, first_counts: bool) -> None:

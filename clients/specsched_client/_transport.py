@@ -1,7 +1,7 @@
 """The one seam between a client and a wire: send a request, get one response or many.
 
-`timeout_s` None waits without limit. Every failure is one of `SpecschedError`. Leaving a stream early
-(closing the generator) cancels the call.
+`timeout_s` None waits without limit. Every failure is one of `SpecschedError`. Leaving a stream
+early (closing the generator) cancels the call.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specsched_client._targets import DEFAULT_TARGET
+
+TargetOption = Annotated[
+    str,
+    typer.Option(envvar="SPECSCHED_TARGET", help="Address of the executor's API, host:port."),
+]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="SPECSCHED_RUN_DIR",
+        help="Directory in which executors and schedulers meet; none: the one of this user.",
+    ),
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="One scheduler, by its name in the run directory, its socket's path or host:port."
+    ),
+]
+TimeoutOption = Annotated[float, typer.Option(help="Seconds to wait for an answer.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+__all__ = [
+    "DEFAULT_TARGET",
+    "JsonOption",
+    "RunDirOption",
+    "SchedulerOption",
+    "TargetOption",
+    "TimeoutOption",
+]

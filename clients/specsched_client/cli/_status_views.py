@@ -1,0 +1,125 @@
+"""A status report as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+from specsched_protocol.v1 import scheduler_pb2
+
+from specsched_client._policy import policy_text
+from specsched_client.cli._status_report import ExecutorReport, Report
+
+
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print to stdout."""
+    if as_json:
+        print(json.dumps(_to_json(report)))  # noqa: T201 - the output of the command
+        return
+    console = Console(highlight=False)
+    console.print(_table(f"executor {report.target}", _executor_rows(report.executor)))
+    if not report.schedulers:
+        console.print("no scheduler in the run directory")
+    for name, status in report.schedulers.items():
+        console.print(_table(f"scheduler {name}", _scheduler_rows(status)))
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _executor_rows(executor: ExecutorReport | str) -> Iterable[tuple[str, str]]:
+    if isinstance(executor, str):
+        yield "unreachable", executor
+        return
+    model, load = executor.model, executor.load
+    yield "state", "serving" if executor.health.healthy else executor.health.message
+    yield "model", f"{model.served_model_name} ({executor.server.model_dtype})"
+    yield "context", f"{model.max_context_length} tokens"
+    yield "up", f"{executor.server.uptime_seconds:.0f} s"
+    running, most = load.num_running_reqs, load.max_running_requests
+    yield "requests", f"{running} of {most} running, {load.num_waiting_reqs} waiting"
+    yield "KV cache", f"{load.token_usage:.0%} of {load.max_total_num_tokens} tokens"
+    yield "output", f"{load.gen_throughput:.1f} tokens/s"
+    counters = executor.counters
+    if counters is not None:
+        yield "steps", f"{counters.num_steps}, {counters.num_steps_with_drafts} with drafts"
+        yield "plans", _plans(counters)
+        yield (
+            "drafts",
+            (
+                f"{counters.num_drafted_tokens} drafted, {counters.num_scheduled_tokens} scheduled, "
+                f"{counters.num_verified_tokens} verified, {counters.num_accepted_tokens} accepted"
+            ),
+        )
+
+
+def _plans(counters: Any) -> str:
+    fallbacks = ", ".join(
+        f"{n} {reason}" for reason, n in sorted(counters.num_fallbacks.items()) if n
+    )
+    return f"{counters.num_steps_on_plan} on time; fallbacks: {fallbacks or 'none'}"
+
+
+def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[tuple[str, str]]:
+    if isinstance(status, str):
+        yield "unreachable", status
+        return
+    yield "version", f"{status.version}, up {status.uptime_seconds:.0f} s"
+    yield "policy", policy_text(status.policy)
+    yield "policies", ", ".join(status.policies)
+    if not status.attachments:
+        yield "attached", "no executor"
+    for attachment in status.attachments:
+        counters = attachment.counters
+        state = (
+            scheduler_pb2.Transport.Name(attachment.transport).removeprefix("TRANSPORT_").lower()
+        )
+        yield "attached", f"{attachment.executor_name}, lane {attachment.lane}, {state}"
+        yield (
+            "decisions",
+            (
+                f"{counters.num_decisions}, {counters.num_missed_requests} missed, "
+                f"{counters.plan_us_p50:.0f} us p50, {counters.plan_us_p99:.0f} us p99"
+            ),
+        )
+
+
+def _to_json(report: Report) -> dict[str, Any]:
+    return {
+        "executor": {"target": report.target, **_executor_json(report.executor)},
+        "schedulers": {
+            name: {"error": status} if isinstance(status, str) else _message(status)
+            for name, status in report.schedulers.items()
+        },
+    }
+
+
+def _executor_json(executor: ExecutorReport | str) -> dict[str, Any]:
+    if isinstance(executor, str):
+        return {"error": executor}
+    return {
+        "health": _message(executor.health),
+        "model": _message(executor.model),
+        "server": _message(executor.server),
+        "load": _message(executor.load),
+        "counters": None if executor.counters is None else _message(executor.counters),
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return MessageToDict(
+        message,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
