@@ -42,14 +42,10 @@ def find_scheduler(run_dir: Path | None, scheduler: str | None) -> tuple[str, st
     found = find_schedulers(run_dir, scheduler)
     if not found:
         where = _root(run_dir)
-        raise ConnectionFailedError(
-            f"no scheduler in {where}: start one with `specsched scheduler`"
-        )
+        raise ConnectionFailedError(f"no scheduler in {where}: `specsched scheduler` starts one")
     if len(found) > 1:
         names = ", ".join(found)
-        raise InvalidRequestError(
-            f"there are several schedulers, choose one by --scheduler: {names}"
-        )
+        raise InvalidRequestError(f"several schedulers are there, choose by --scheduler: {names}")
     return next(iter(found.items()))
 
 

@@ -6,7 +6,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """Documented in the help of the command."""
+    """Documented in the help of the command; typer adds 130 for an interrupt."""
 
     OK = 0
     FAILED = 1
@@ -14,7 +14,6 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 3
     TIMED_OUT = 4
     MISSING_PACKAGE = 5
-    INTERRUPTED = 130
 
 
 def exit_code_of(error: Exception) -> ExitCode:

@@ -32,7 +32,7 @@ async def run_jobs(
     timeout_s: float | None,
     as_json: bool,
 ) -> bool:
-    """Run all prompts at once. Returns whether some failed while others did not.
+    """Run all prompts at once. Returns whether some were not completed.
 
     Raises the error of a single prompt, or the first one where all failed.
     """
@@ -43,9 +43,8 @@ async def run_jobs(
     failed = [job for job in jobs if job.error is not None]
     if len(failed) == len(jobs) and failed[0].error is not None:
         raise failed[0].error
-    return bool(failed) or any(
-        job.completion.finish_reason == "abort" for job in jobs if job.completion
-    )
+    finished = [job.completion for job in jobs if job.completion is not None]
+    return bool(failed) or any(completion.finish_reason == "abort" for completion in finished)
 
 
 async def _run(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
 
 import typer
 
-from specsched_client.cli._exit_codes import ExitCode, exit_code_of
+from specsched_client.cli._exit_codes import exit_code_of
 from specsched_client.cli._generate import generate
 from specsched_client.cli._plugins import PluginGroup
 from specsched_client.cli._policy import policy_app
@@ -15,7 +14,8 @@ from specsched_client.cli._status import status
 
 _HELP = """Generate text with an executor; watch and steer the schedulers beside it.
 
-Exit codes: 0 done, 1 failed, 2 bad input, 3 unreachable, 4 timed out, 5 package missing, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad input, 3 unreachable, 4 timed out, 5 package missing,
+130 interrupted.
 """
 
 app = typer.Typer(
@@ -34,20 +34,10 @@ def main() -> None:
     """Run the command line."""
     try:
         app()
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        _end_quietly()
-    except Exception as error:  # the boundary of the process
+    except Exception as error:
         from specsched_client._errors import SpecschedError
 
         if not isinstance(error, SpecschedError):
             raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(exit_code_of(error))
-
-
-def _end_quietly() -> NoReturn:
-    # Whoever read our output has gone (`| head`); a second complaint at exit is avoided.
-    sys.stdout = None  # type: ignore[assignment]
-    sys.exit(ExitCode.FAILED)

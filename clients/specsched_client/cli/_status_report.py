@@ -44,9 +44,9 @@ class Report:
 
 async def gather_report(target: str, schedulers: Mapping[str, str], *, timeout_s: float) -> Report:
     """Ask the executor at `target` and the schedulers (name -> target) at the same time."""
-    executor, *statuses = await asyncio.gather(
+    executor, statuses = await asyncio.gather(
         _ask_executor(target, timeout_s),
-        *(_ask_scheduler(each, timeout_s) for each in schedulers.values()),
+        asyncio.gather(*(_ask_scheduler(each, timeout_s) for each in schedulers.values())),
     )
     return Report(target, executor, dict(zip(schedulers, statuses, strict=True)))
 

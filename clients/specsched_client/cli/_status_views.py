@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
-from specsched_protocol.v1 import scheduler_pb2
+from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client._policy import policy_text
 from specsched_client.cli._status_report import ExecutorReport, Report
@@ -53,22 +53,21 @@ def _executor_rows(executor: ExecutorReport | str) -> Iterable[tuple[str, str]]:
     yield "output", f"{load.gen_throughput:.1f} tokens/s"
     counters = executor.counters
     if counters is not None:
-        yield "steps", f"{counters.num_steps}, {counters.num_steps_with_drafts} with drafts"
+        yield "steps", f"{counters.num_steps}, {counters.num_rows} rows"
         yield "plans", _plans(counters)
-        yield (
-            "drafts",
-            (
-                f"{counters.num_drafted_tokens} drafted, {counters.num_scheduled_tokens} scheduled, "
-                f"{counters.num_verified_tokens} verified, {counters.num_accepted_tokens} accepted"
-            ),
-        )
+        yield "drafts", _drafts(counters)
 
 
-def _plans(counters: Any) -> str:
-    fallbacks = ", ".join(
-        f"{n} {reason}" for reason, n in sorted(counters.num_fallbacks.items()) if n
-    )
-    return f"{counters.num_steps_on_plan} on time; fallbacks: {fallbacks or 'none'}"
+def _plans(counters: executor_pb2.StepCounters) -> str:
+    reasons = sorted(counters.num_fallback_steps.items())
+    fallbacks = ", ".join(f"{number} {reason}" for reason, number in reasons if number)
+    return f"{counters.num_planned_steps} in time; fallbacks: {fallbacks or 'none'}"
+
+
+def _drafts(counters: executor_pb2.StepCounters) -> str:
+    drafted, scheduled = counters.num_drafted_tokens, counters.num_scheduled_tokens
+    verified, accepted = counters.num_verified_tokens, counters.num_accepted_tokens
+    return f"{drafted} drafted, {scheduled} scheduled, {verified} verified, {accepted} accepted"
 
 
 def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[tuple[str, str]]:
@@ -82,10 +81,9 @@ def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[t
         yield "attached", "no executor"
     for attachment in status.attachments:
         counters = attachment.counters
-        state = (
-            scheduler_pb2.Transport.Name(attachment.transport).removeprefix("TRANSPORT_").lower()
-        )
-        yield "attached", f"{attachment.executor_name}, lane {attachment.lane}, {state}"
+        transport = scheduler_pb2.Transport.Name(attachment.transport).removeprefix("TRANSPORT_")
+        where = f"lane {attachment.lane}, {transport.lower().replace('_', ' ')}"
+        yield "attached", f"{attachment.executor_name}, {where}"
         yield (
             "decisions",
             (
