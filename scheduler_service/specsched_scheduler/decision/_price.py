@@ -6,19 +6,15 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from specsched_scheduler.decision.cost import CostTable
+from specsched_scheduler.decision.cost import MIN_PRICE_MS, CostTable
 
 __all__ = [
-    "MIN_PRICE_MS",
     "Objective",
     "draft_ms_at",
     "price_at",
     "price_floor_at",
     "verify_ms_at",
 ]
-
-MIN_PRICE_MS = 1e-6
-"""Floor of table(B): where the eager tail descends, a chunk's credit may exceed the step's cost."""
 
 
 class Objective(NamedTuple):

@@ -22,11 +22,13 @@ import numpy.typing as npt
 
 from specsched_scheduler.decision.errors import InvalidRequestError
 
-__all__ = ["ContextCost", "CostModel", "CostTable"]
+__all__ = ["MIN_PRICE_MS", "ContextCost", "CostModel", "CostTable"]
 
 MIN_VERIFY_SIZES = 3
 MAX_ROWS = 1 << 20
 """Largest profiled size: the table is dense up to it (8 bytes a row)."""
+MIN_PRICE_MS = 1e-6
+"""Floor of table(B): where the eager tail descends, a chunk's credit may exceed the step's cost."""
 MIN_NOISE_RATIO = 0.01
 """Two costs closer than this are the same, however quiet the samples."""
 

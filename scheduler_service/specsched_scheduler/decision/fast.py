@@ -30,7 +30,7 @@ from specsched_scheduler.decision.cost import CostTable
 from specsched_scheduler.decision.step import PolicyRule, StepInput, StepPlan
 from specsched_scheduler.decision.workspace import RunningMean, Workspace
 
-__all__ = ["decide_step"]
+__all__ = ["StepPlan", "decide_step"]
 
 # Numba inlines module integers; enum members it would look up.
 THROUGHPUT = int(PolicyCode.THROUGHPUT)

@@ -17,8 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from specsched_scheduler.decision._price import MIN_PRICE_MS
-from specsched_scheduler.decision.cost import CostTable
+from specsched_scheduler.decision.cost import MIN_PRICE_MS, CostTable
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, new_running_mean
 

@@ -26,7 +26,7 @@ NUM_BUCKETS = 1024
 class RunningMean(NamedTuple):
     """Mean confidence of each draft position over the steps seen so far.
 
-    mean, num_samples: float64 [k]. 0 samples mean nothing valid was seen yet, and the mean is then 0.5.
+    mean, num_samples: float64 [k]; where nothing valid was seen yet they are 0.5 and 0.
     Both are updated in place by every decision, so that a fresh one gives the stateless answer.
     """
 

@@ -1,1 +1,17 @@
 """What decides: the built-in policies, their registry and their text form."""
+
+from specsched_scheduler.decision.errors import PolicyError
+from specsched_scheduler.policies.base import Parameter, Policy, PolicyChoice
+from specsched_scheduler.policies.registry import BuiltPolicy, available_policies, build_policy
+from specsched_scheduler.policies.spec import PolicySpec
+
+__all__ = [
+    "BuiltPolicy",
+    "Parameter",
+    "Policy",
+    "PolicyChoice",
+    "PolicyError",
+    "PolicySpec",
+    "available_policies",
+    "build_policy",
+]

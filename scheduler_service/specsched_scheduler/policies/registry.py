@@ -1,0 +1,119 @@
+"""From a policy's name to something that decides: built-ins, then entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from specsched_scheduler.decision.codes import PolicyCode
+from specsched_scheduler.decision.errors import PolicyError
+from specsched_scheduler.decision.reference import StepView
+from specsched_scheduler.decision.step import PolicyRule
+from specsched_scheduler.policies.base import Parameter, Policy, PolicyChoice, PolicyFactory
+from specsched_scheduler.policies.builtin import BUILT_IN
+from specsched_scheduler.policies.spec import PolicySpec
+
+__all__ = ["ENTRY_POINT_GROUP", "BuiltPolicy", "available_policies", "build_policy"]
+
+ENTRY_POINT_GROUP = "specsched.policies"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPolicy:
+    """A policy ready to decide.
+
+    spec: its name and every parameter by name. rule: what the compiled decision runs; its code is
+    PolicyCode.PYTHON for a policy of an entry point, which only `decide` can run.
+    """
+
+    spec: PolicySpec
+    rule: PolicyRule
+    policy: Policy
+
+    def decide(self, step: StepView) -> PolicyChoice:
+        """The policy's choice; PolicyError where it is not one."""
+        choice = self.policy.decide(step)
+        if not isinstance(choice, PolicyChoice) or choice.budget < 0:
+            raise PolicyError(f"policy {self}: decided {choice!r}, not a PolicyChoice of >= 0")
+        return choice
+
+    def __str__(self) -> str:
+        return str(self.spec)
+
+
+def available_policies() -> tuple[str, ...]:
+    """Names that `build_policy` knows, built-ins first. Imports no third-party code."""
+    others = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)} - set(BUILT_IN)
+    return (*BUILT_IN, *sorted(others))
+
+
+def build_policy(policy: PolicySpec | str) -> BuiltPolicy:
+    """Build a policy from its text or spec.
+
+    Built-in names cannot be replaced by entry points. Raises PolicyError naming the value and what
+    is accepted: an unknown policy or parameter, a value out of range, an entry point that fails.
+    """
+    spec = PolicySpec.parse(policy) if isinstance(policy, str) else policy
+    factory = _find(spec.name)
+    declared = factory.parameters
+    parameters = _bind(spec, declared)
+    bound = PolicySpec(spec.name, parameters)
+    if spec.name not in BUILT_IN:
+        return BuiltPolicy(bound, PolicyRule(int(PolicyCode.PYTHON), 0.0), factory(**parameters))
+    code = int(BUILT_IN[spec.name].code)
+    parameter = float(next(iter(parameters.values()), 0.0))
+    return BuiltPolicy(bound, PolicyRule(code, parameter), factory(**parameters))
+
+
+def _find(name: str) -> PolicyFactory:
+    if name in BUILT_IN:
+        return cast("PolicyFactory", BUILT_IN[name])
+    points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+    if not points:
+        raise PolicyError(f"policy {name!r} is unknown; known: {', '.join(available_policies())}")
+    if len(points) > 1:
+        values = ", ".join(point.value for point in points)
+        raise PolicyError(f"policy {name!r} is declared more than once: {values}")
+    return _load(points[0])
+
+
+def _load(point: EntryPoint) -> PolicyFactory:
+    where = f"entry point {ENTRY_POINT_GROUP}: {point.name} = {point.value}"
+    try:
+        factory = point.load()
+    except Exception as error:
+        raise PolicyError(f"{where} cannot be imported: {error!r}") from error
+    declared = getattr(factory, "parameters", None)
+    if not isinstance(declared, tuple) or not all(isinstance(one, Parameter) for one in declared):
+        raise PolicyError(f"{where}: `parameters` = {declared!r} must be a tuple of Parameter")
+    if not callable(getattr(factory, "decide", None)):
+        raise PolicyError(f"{where} has no method `decide(step)`")
+    return cast("PolicyFactory", factory)
+
+
+def _bind(spec: PolicySpec, declared: tuple[Parameter, ...]) -> Mapping[str, float]:
+    """Every declared parameter by name, checked."""
+    names = [parameter.name for parameter in declared]
+    accepted = f"accepted: {', '.join(names) or 'no parameters'}"
+    if len(spec.values) > len(names):
+        raise PolicyError(f"policy {spec}: {len(spec.values)} values given; {accepted}")
+    given = dict(zip(names, spec.values, strict=False))
+    for name, value in spec.parameters.items():
+        if name not in names:
+            raise PolicyError(f"policy {spec.name}: unknown parameter {name!r}; {accepted}")
+        if name in given:
+            raise PolicyError(f"policy {spec.name}: parameter {name} is given twice")
+        given[name] = value
+    return {one.name: one.check(spec.name, _value_of(spec, one, given)) for one in declared}
+
+
+def _value_of(spec: PolicySpec, parameter: Parameter, given: Mapping[str, float]) -> float:
+    value = given.get(parameter.name, parameter.default)
+    if value is None:
+        raise PolicyError(
+            f"policy {spec.name} needs its parameter {parameter.name}, "
+            f"e.g. {spec.name}({parameter.name}=1)"
+        )
+    return value
