@@ -10,7 +10,9 @@ from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
 
 from specsched_scheduler.config import SchedulerConfig
-from specsched_scheduler.service import PolicyError, ServiceError, parse_policy
+from specsched_scheduler.decision.errors import PolicyError
+from specsched_scheduler.service import SchedulerServer, ServiceError
+from specsched_scheduler.service.wire import parse_policy
 
 __all__ = ["scheduler"]
 

@@ -14,6 +14,9 @@ from .planning import Planning
 
 __all__ = ["Attachment"]
 
+_REPORT_INTERVAL_S = 0.05
+"""The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
+
 
 class Attachment:
     """Keeps one executor's planner and its stream together. Lives on the server's event loop."""
@@ -33,8 +36,9 @@ class Attachment:
         self.end_reason = reason
         self._outbox.put_nowait(None)
 
-    def tell_policy(self, policy: plan_pb2.PolicySpec) -> None:
-        """Queue the news that decisions follow `policy` from now on."""
+    def follow(self, policy: plan_pb2.PolicySpec) -> None:
+        """Plan by `policy` from the next decision on, and tell the executor."""
+        self.planning.set_policy(policy)
         changed = pb.PolicyChanged(policy=policy)
         self._outbox.put_nowait(pb.AttachResponse(policy_changed=changed))
 
@@ -46,6 +50,7 @@ class Attachment:
         Raises InvalidMessageError for a message that has no place here.
         """
         reader = asyncio.create_task(self._read(requests))
+        reports = asyncio.create_task(self._read_reports())
         try:
             while True:
                 try:
@@ -60,6 +65,7 @@ class Attachment:
                 reader.result()  # raises what the reader raised
         finally:
             reader.cancel()
+            reports.cancel()
 
     def status(self) -> pb.AttachmentStatus:
         """What GetStatus tells of it."""
@@ -70,15 +76,20 @@ class Attachment:
             epoch=self.hello.epoch,
             transport=pb.TRANSPORT_SHARED_MEMORY,
             model=self.hello.model,
-            model_state=self.planning.model_state(),
+            model_state=self.planning.model_state,
             counters=self.planning.counters(),
             executor_step_id=self._executor_step_id,
             seconds_since_heard=time.monotonic() - self._last_heard,
         )
 
     def _heartbeat(self) -> pb.AttachResponse:
-        step_id = self.planning.last_step_id()
+        step_id = self.planning.last_step_id
         return pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(last_step_id=step_id))
+
+    async def _read_reports(self) -> None:
+        while True:
+            self.planning.read_reports()
+            await asyncio.sleep(_REPORT_INTERVAL_S)
 
     async def _read(self, requests: AsyncIterator[pb.AttachRequest]) -> None:
         reason = "the executor ended the stream"
@@ -87,7 +98,7 @@ class Attachment:
                 self._last_heard = time.monotonic()
                 match request.WhichOneof("message"):
                     case "cost":
-                        await self.planning.set_cost(request.cost)
+                        self.planning.set_cost(request.cost)
                     case "heartbeat":
                         self._executor_step_id = request.heartbeat.step_id
                     case "detach":

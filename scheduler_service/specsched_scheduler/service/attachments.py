@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from specsched_protocol.v1 import plan_pb2
-from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from .attachment import Attachment
 from .errors import NotReadyError, TooManyAttachmentsError
@@ -52,7 +51,8 @@ class Attachments:
     @contextmanager
     def member(self, attachment: Attachment) -> Iterator[None]:
         """Have `attachment` follow policy changes and show in the status while it lasts."""
-        attachment.planning.set_policy(self.policy)
+        if attachment.planning.policy != self.policy:  # it changed while this one was opened
+            attachment.follow(self.policy)
         self._members.append(attachment)
         try:
             yield
@@ -63,8 +63,7 @@ class Attachments:
         """Plan every attachment by `policy` from its next decision on; return the previous one."""
         previous, self.policy = self.policy, policy
         for attachment in self._members:
-            attachment.planning.set_policy(policy)
-            attachment.tell_policy(policy)
+            attachment.follow(policy)
         return previous
 
     async def close(self) -> None:

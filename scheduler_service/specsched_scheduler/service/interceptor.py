@@ -8,6 +8,8 @@ from typing import Any
 import grpc
 import structlog
 
+from specsched_scheduler.decision.errors import DecisionError
+
 from .errors import (
     InvalidMessageError,
     NotReadyError,
@@ -19,6 +21,7 @@ __all__ = ["StatusInterceptor"]
 
 _STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     InvalidMessageError: grpc.StatusCode.INVALID_ARGUMENT,
+    DecisionError: grpc.StatusCode.INVALID_ARGUMENT,
     PeerRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
     TooManyAttachmentsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReadyError: grpc.StatusCode.UNAVAILABLE,

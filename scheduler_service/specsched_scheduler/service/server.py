@@ -22,12 +22,13 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
 
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.planner import PlannerConfig, warm_up
 
 from .attachments import Attachments
 from .interceptor import StatusInterceptor
-from .planning import policy_text, warm_up
 from .servicer import Identity, SchedulerServicer
 from .socket_claim import claim_socket
+from .wire import policy_text
 
 __all__ = ["SERVICE_NAME", "SchedulerServer"]
 
@@ -90,6 +91,9 @@ class SchedulerServer:
             identity,
             self._attachments,
             self._warmed,
+            planner_config=PlannerConfig(
+                spin_us=self._config.planner_spin_us, core=self._config.planner_core
+            ),
             heartbeat_s=self._config.heartbeat_ms / 1e3,
             hello_timeout_s=self._config.hello_timeout_ms / 1e3,
         )

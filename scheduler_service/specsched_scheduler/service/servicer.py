@@ -1,5 +1,8 @@
 """The methods of specsched.v1.SchedulerService: they convert, call and answer, nothing else."""
 
+# Names and parameters of the methods are the service's.
+# ruff: noqa: ARG002, N802
+
 from __future__ import annotations
 
 import asyncio
@@ -14,12 +17,15 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceServicer
 
+from specsched_scheduler.planner import PlannerConfig
+
 from .attachment import Attachment
 from .attachments import Attachments
 from .errors import InvalidMessageError
 from .negotiation import PROTOCOL_RANGE, check_hello, negotiate_protocol, peer_range
-from .planning import Planning, answer_plan, available_policies, check_policy
+from .planning import Planning
 from .watching import watch_decisions
+from .wire import answer_plan, policy_names, select_policy
 
 __all__ = ["Identity", "SchedulerServicer"]
 
@@ -48,16 +54,18 @@ class SchedulerServicer(SchedulerServiceServicer):
         attachments: Attachments,
         warmed: asyncio.Event,
         *,
+        planner_config: PlannerConfig,
         heartbeat_s: float,
         hello_timeout_s: float,
     ) -> None:
         self._identity = identity
         self._attachments = attachments
         self._warmed = warmed
+        self._planner_config = planner_config
         self._heartbeat_s = heartbeat_s
         self._hello_timeout_s = hello_timeout_s
 
-    async def Attach(  # type: ignore[override]  # noqa: N802 - the stubs describe the sync server
+    async def Attach(
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: _Context
     ) -> AsyncIterator[pb.AttachResponse]:
         """Negotiate, share memory, plan until either side ends the stream."""
@@ -67,7 +75,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         with self._attachments.admission():
             await self._warmed.wait()
             yield self._welcome(hello, version)
-            planning = await Planning.open(hello, self._attachments.policy)
+            planning = await Planning.open(hello, self._attachments.policy, self._planner_config)
             attachment = Attachment(hello, planning, self._heartbeat_s)
             log = _log.bind(executor=hello.executor_name, lane=hello.lane, epoch=hello.epoch)
             try:
@@ -80,13 +88,11 @@ class SchedulerServicer(SchedulerServiceServicer):
                 await asyncio.shield(planning.close())
                 log.info("executor gone", reason=attachment.end_reason)
 
-    async def Plan(  # type: ignore[override]  # noqa: N802
-        self, request: plan_pb2.PlanRequest, context: _Context
-    ) -> plan_pb2.PlanResponse:
+    async def Plan(self, request: plan_pb2.PlanRequest, context: _Context) -> plan_pb2.PlanResponse:
         """Decide one step described in full; nothing is remembered."""
         return await asyncio.to_thread(answer_plan, request)
 
-    async def GetStatus(  # type: ignore[override]  # noqa: N802
+    async def GetStatus(
         self, request: pb.GetStatusRequest, context: _Context
     ) -> pb.GetStatusResponse:
         """Version, policy and every attachment with its counters."""
@@ -95,23 +101,23 @@ class SchedulerServicer(SchedulerServiceServicer):
             scheduler_id=self._identity.scheduler_id,
             uptime_seconds=time.monotonic() - self._identity.started_s,
             policy=self._attachments.policy,
-            policies=available_policies(),
+            policies=policy_names(),
             protocol=_protocol_range(),
             attachments=[attachment.status() for attachment in self._attachments],
         )
 
-    async def WatchDecisions(  # type: ignore[override]  # noqa: N802
+    async def WatchDecisions(
         self, request: pb.WatchDecisionsRequest, context: _Context
     ) -> AsyncIterator[pb.WatchDecisionsResponse]:
         """A sample of the decisions of all attachments, as they are made."""
         async for response in watch_decisions(self._attachments, request.max_per_second):
             yield response
 
-    async def SetPolicy(  # type: ignore[override]  # noqa: N802
+    async def SetPolicy(
         self, request: pb.SetPolicyRequest, context: _Context
     ) -> pb.SetPolicyResponse:
         """Plan by another policy from the next decision on, every attachment alike."""
-        check_policy(request.policy)
+        select_policy(request.policy, policy_id=0)  # raises what the caller should know
         previous = self._attachments.set_policy(request.policy)
         _log.info("policy changed", policy=request.policy.name, previous=previous.name)
         return pb.SetPolicyResponse(policy=request.policy, previous_policy=previous)

@@ -1,0 +1,111 @@
+"""One attachment's planner, spoken to in the words of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+from specsched_protocol.handoff import HandoffError
+from specsched_protocol.shm import LayoutError, RegionError
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision, attach_regions
+from specsched_scheduler.planner.regions import SchedulerRegions
+
+from .errors import PeerRefusedError
+from .wire import cost_model, decision_message, select_policy
+
+__all__ = ["Planning"]
+
+_MAX_REMEMBERED_POLICIES = 64
+
+
+class Planning:
+    """Plans the steps of one executor until closed. Lives on the server's event loop."""
+
+    def __init__(
+        self,
+        regions: SchedulerRegions,
+        cost: plan_pb2.CostModel,
+        policy: plan_pb2.PolicySpec,
+        config: PlannerConfig,
+    ) -> None:
+        self._policies = {0: policy}
+        model = cost_model(cost)
+        self._has_model = model.has_model
+        self._planner = Planner(regions, select_policy(policy, policy_id=0), model, config)
+
+    @classmethod
+    async def open(
+        cls, hello: pb.Hello, policy: plan_pb2.PolicySpec, config: PlannerConfig
+    ) -> Self:
+        """Map what `hello` offers and start to plan.
+
+        Raises PeerRefusedError for regions that cannot be had or used, InvalidRequestError for an
+        impossible cost profile.
+        """
+        if not hello.HasField("shared_memory"):
+            raise PeerRefusedError(
+                "hello.shared_memory is absent: this scheduler plans through shared memory only"
+            )
+        try:
+            regions = await asyncio.to_thread(attach_regions, hello)
+        except (HandoffError, LayoutError, RegionError) as error:
+            raise PeerRefusedError(f"no shared memory: {error}") from error
+        planning = cls(regions, hello.cost, policy, config)
+        planning._planner.start()
+        return planning
+
+    async def close(self) -> None:
+        """End the planner; its last decision is made or never."""
+        await asyncio.to_thread(self._planner.stop)
+
+    @property
+    def policy(self) -> plan_pb2.PolicySpec:
+        """The policy of the next decision."""
+        return self._policies[max(self._policies)]
+
+    def set_policy(self, policy: plan_pb2.PolicySpec) -> None:
+        """Plan by `policy` from the next decision on."""
+        policy_id = max(self._policies) + 1
+        self._policies[policy_id] = policy
+        while len(self._policies) > _MAX_REMEMBERED_POLICIES:
+            del self._policies[min(self._policies)]
+        self._planner.set_policy(select_policy(policy, policy_id=policy_id))
+
+    def set_cost(self, cost: plan_pb2.CostModel) -> None:
+        """Price steps by `cost` from the next decision on; InvalidRequestError if impossible."""
+        model = cost_model(cost)
+        self._has_model = model.has_model
+        self._planner.set_cost_model(model)
+
+    def read_reports(self) -> None:
+        """Take the finished steps off the ring before newer ones overwrite them."""
+        self._planner.drain_reports()
+
+    @property
+    def model_state(self) -> plan_pb2.ModelState.ValueType:
+        """Whether steps can be priced."""
+        return plan_pb2.MODEL_STATE_OK if self._has_model else plan_pb2.MODEL_STATE_NO_MODEL
+
+    @property
+    def last_step_id(self) -> int:
+        """Step of the newest decision."""
+        return self._planner.counters().last_step_id
+
+    def counters(self) -> pb.PlannerCounters:
+        """Totals since the executor attached."""
+        totals = self._planner.counters()
+        names = [field.name for field in pb.PlannerCounters.DESCRIPTOR.fields]
+        return pb.PlannerCounters(**{name: getattr(totals, name) for name in names})
+
+    def newest(self) -> RecentDecision | None:
+        """The newest decision, if there is any."""
+        recent = self._planner.recent_decisions(max_decisions=1)
+        return recent[-1] if recent else None
+
+    def message(self, recent: RecentDecision) -> plan_pb2.Decision:
+        """A decision for watchers, with the policy it was made by."""
+        policy = self._policies.get(recent.decision.policy_id, plan_pb2.PolicySpec())
+        return decision_message(recent.decision, policy)
