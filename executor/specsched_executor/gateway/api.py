@@ -86,10 +86,6 @@ class EngineStats(StepTotals, Protocol):
     def max_tokens(self) -> int:
         """KV cache positions there are."""
 
-    @property
-    def output_tokens_per_second(self) -> float:
-        """Output tokens of all requests, over the last seconds."""
-
 
 class EngineApi(Protocol):
     """An engine that runs in a thread of its own. Every method is thread-safe and never blocks."""

@@ -75,7 +75,11 @@ def to_server_info(
 
 
 def to_loads(
-    stats: EngineStats, num_unstarted_prompt_tokens: int, version: str
+    stats: EngineStats,
+    *,
+    output_tokens_per_second: float,
+    num_unstarted_prompt_tokens: int,
+    version: str,
 ) -> pb.GetLoadsResponse:
     """The engine's load now, as the one rank there is."""
     num_running, num_waiting = stats.num_running_requests, stats.num_waiting_requests
@@ -86,7 +90,7 @@ def to_loads(
         num_used_tokens=stats.num_used_tokens,
         max_total_num_tokens=stats.max_tokens,
         token_usage=_share(stats.num_used_tokens, stats.max_tokens),
-        gen_throughput=stats.output_tokens_per_second,
+        gen_throughput=output_tokens_per_second,
         utilization=_share(num_running, stats.max_running_requests),
         max_running_requests=stats.max_running_requests,
         num_waiting_uncached_tokens=num_unstarted_prompt_tokens,

@@ -20,6 +20,7 @@ from specsched_executor.core import RequestError
 from specsched_executor.gateway import responses
 from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
 from specsched_executor.gateway.errors import UnsupportedCallError
+from specsched_executor.gateway.rate import RateMeter
 from specsched_executor.gateway.requests import to_generation_request
 from specsched_executor.gateway.sessions import Sessions
 from specsched_executor.gateway.tokenizer_archive import build_archive, to_chunks
@@ -38,6 +39,7 @@ class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: igno
         self._tokenizer_archive = build_archive(tokenizer.files())
         self._start_s = time.monotonic()
         self._last_receive_s = 0.0
+        self._output_rate = RateMeter(self._start_s)
 
     # ===================== Generation =====================
 
@@ -98,10 +100,14 @@ class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: igno
         """The engine's load now."""
         if request.dp_rank != 0:
             raise RequestError(f"dp_rank = {request.dp_rank} does not exist; accepted: 0 or unset")
+        stats = self._engine.stats()
         return responses.to_loads(
-            self._engine.stats(),
-            self._sessions.num_unstarted_prompt_tokens,
-            importlib.metadata.version("specsched"),
+            stats,
+            output_tokens_per_second=self._output_rate.update(
+                time.monotonic(), stats.num_output_tokens
+            ),
+            num_unstarted_prompt_tokens=self._sessions.num_unstarted_prompt_tokens,
+            version=importlib.metadata.version("specsched"),
         )
 
     async def GetTokenizer(

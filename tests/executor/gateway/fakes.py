@@ -45,7 +45,7 @@ class FakeStats:
     max_running_requests: int = 4
     num_used_tokens: int = 25
     max_tokens: int = 100
-    output_tokens_per_second: float = 12.5
+    num_output_tokens: int = 1000
 
 
 class FakeEngine:

@@ -50,7 +50,8 @@ async def test_loads_are_the_engines_and_count_prompts_without_output(
     await engine.received("a")
     waiting = (await stub.GetLoads(pb.GetLoadsRequest())).loads[0]
     assert (waiting.num_running_reqs, waiting.num_waiting_reqs, waiting.num_total_reqs) == (3, 2, 5)
-    assert (waiting.token_usage, waiting.utilization, waiting.gen_throughput) == (0.25, 0.75, 12.5)
+    assert (waiting.token_usage, waiting.utilization) == (0.25, 0.75)
+    assert waiting.gen_throughput > 0
     assert waiting.num_waiting_uncached_tokens == 2
     engine.emit("a", [5])
     await call.read()
