@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["allocate_verify_lens"]
 
 _BLOCK_ROWS = 512
+_MAX_WARPS = 8
 _ABOVE_ALL_SCORES = tl.constexpr(0x7F800000)
+_STEPS_PER_TIGHTENING = tl.constexpr(12)
 _LARGEST_WEIGHT = tl.constexpr(3.4028234663852886e38)
 
 
@@ -59,7 +61,7 @@ def allocate_verify_lens(inputs: AllocationInputs, out: VerifyAllocation) -> Non
         BLOCK_REQUESTS=block_requests,
         LOG_BLOCK_REQUESTS=block_requests.bit_length() - 1,
         BLOCK_ROWS=_BLOCK_ROWS,
-        num_warps=min(max(block_requests // 32, 4), 16),
+        num_warps=min(max(block_requests // 32, 4), _MAX_WARPS),
     )
 
 
@@ -197,12 +199,31 @@ def _prefix_at_least(bits, threshold, NUM_POSITIONS: tl.constexpr):
 
 
 @triton.jit
+def _tighten(bits, low, high, NUM_POSITIONS: tl.constexpr):
+    """Smallest score in [low, high), and one past the largest: no count changes at either end."""
+    smallest = tl.where(bits[0] >= low, bits[0], _ABOVE_ALL_SCORES)
+    largest = tl.where(bits[0] < high, bits[0], -1)
+    for position in tl.static_range(1, NUM_POSITIONS):
+        at_least = tl.where(bits[position] >= low, bits[position], _ABOVE_ALL_SCORES)
+        smallest = tl.minimum(smallest, at_least)
+        largest = tl.maximum(largest, tl.where(bits[position] < high, bits[position], -1))
+    return tl.min(smallest, axis=0), tl.max(largest, axis=0) + 1
+
+
+@triton.jit
 def _verify_lens(bits, num_present, budget, NUM_POSITIONS: tl.constexpr):
-    """Take exactly `budget` drafts. Stops early once a threshold separates just as many."""
+    """Take exactly `budget` drafts, with `low` rising to the score of the last one taken.
+
+    Stops early once a threshold separates just as many. Ends that move to scores that occur make a
+    run of equal scores end the search at once, where halving alone would go on to the last bit.
+    """
     low = 0
     num_at_low = num_present
     high = _ABOVE_ALL_SCORES
+    step = 0
     while (num_at_low != budget) & (high - low > 1):
+        if step % _STEPS_PER_TIGHTENING == 0:
+            low, high = _tighten(bits, low, high, NUM_POSITIONS)
         middle = low + (high - low) // 2
         count = tl.sum(_prefix_at_least(bits, middle, NUM_POSITIONS), axis=0)
         if count >= budget:
@@ -210,6 +231,7 @@ def _verify_lens(bits, num_present, budget, NUM_POSITIONS: tl.constexpr):
             num_at_low = count
         else:
             high = middle
+        step += 1
     verify_len = _prefix_at_least(bits, low, NUM_POSITIONS)
     if num_at_low != budget:
         above = _prefix_at_least(bits, low + 1, NUM_POSITIONS)

@@ -1,0 +1,381 @@
+"""Device code of `paged_attention`: ragged rows over paged keys and values, grouped-query heads.
+
+A program takes the rows of one request that fit a tile, all query heads of one KV head, and one
+chunk of the context: so each key and value is read once for all rows and heads that need it (the
+k + 1 rows of a verified draft share one pass). A context longer than a chunk is spread over
+programs that leave partial sums, combined by a second kernel (flash decoding); shorter ones write
+the result at once. Chunks have one length for the whole batch, so long contexts of a ragged batch spread and
+short ones cost nothing; all sizes are bounds known on the host, so a graph can capture it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+__all__ = ["paged_attention"]
+
+_MAX_BLOCK_M = 64
+_BLOCK_N = 128
+_NUM_WARPS = 4
+_NUM_STAGES = 4
+_MIN_CHUNK_TOKENS = 256
+_MAX_SPLITS = 32
+_MIN_PROGRAMS_PER_PROCESSOR = 6
+_LOG2_E = 1.0 / math.log(2.0)
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    block_tables: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    context_lens: torch.Tensor,
+    scale: float,
+    max_query_len: int,
+    max_context_tokens: int,
+) -> None:
+    """Fill `out`, see `specsched_kernels.paged_attention`.
+
+    query, out: dense in their last two dimensions. key_cache, value_cache: of equal strides, the
+    last 1. max_query_len, max_context_tokens: upper bounds over the batch.
+    """
+    plan = _Plan.of(query, key_cache, query_start_loc, max_query_len, max_context_tokens)
+    num_rows, num_heads, head_dim = query.shape
+    partial_shape = (plan.num_splits, num_rows, num_heads) if plan.num_splits > 1 else (1, 1, 1)
+    partial = torch.empty((*partial_shape, head_dim), dtype=torch.float32, device=query.device)
+    log_sums = torch.empty(partial_shape, dtype=torch.float32, device=query.device)
+    _attention_kernel[(key_cache.shape[2], plan.num_programs, plan.num_splits)](
+        query,
+        key_cache,
+        value_cache,
+        out,
+        partial,
+        log_sums,
+        query_start_loc,
+        context_lens,
+        block_tables,
+        scale * _LOG2_E,
+        query_start_loc.shape[0] - 1,
+        num_rows,
+        plan.num_tiles,
+        plan.chunk_tokens,
+        query.stride(0),
+        out.stride(0),
+        key_cache.stride(0),
+        key_cache.stride(1),
+        key_cache.stride(2),
+        block_tables.stride(0),
+        NUM_HEADS=num_heads,
+        GROUP=num_heads // key_cache.shape[2],
+        HEAD_DIM=head_dim,
+        BLOCK_SIZE=key_cache.shape[1],
+        BLOCK_M=plan.block_m,
+        BLOCK_N=plan.block_n,
+        BLOCK_Q=plan.block_q,
+        LOG_REQUESTS=plan.log_requests,
+        IS_SPLIT=plan.num_splits > 1,
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+        num_warps=_NUM_WARPS,
+        num_stages=_NUM_STAGES,
+    )
+    if plan.num_splits > 1:
+        _combine_kernel[(key_cache.shape[2], plan.num_tiles)](
+            partial,
+            log_sums,
+            out,
+            query_start_loc,
+            context_lens,
+            query_start_loc.shape[0] - 1,
+            num_rows,
+            plan.chunk_tokens,
+            out.stride(0),
+            NUM_HEADS=num_heads,
+            GROUP=num_heads // key_cache.shape[2],
+            HEAD_DIM=head_dim,
+            BLOCK_M=plan.block_m,
+            BLOCK_Q=plan.block_q,
+            LOG_REQUESTS=plan.log_requests,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Tile and chunk sizes; decided by bounds alone, the same for every replay of a graph."""
+
+    block_m: int
+    block_n: int
+    block_q: int
+    num_tiles: int
+    num_programs: int
+    log_requests: int
+    chunk_tokens: int
+    num_splits: int
+
+    @classmethod
+    def of(
+        cls,
+        query: torch.Tensor,
+        key_cache: torch.Tensor,
+        query_start_loc: torch.Tensor,
+        max_query_len: int,
+        max_context_tokens: int,
+    ) -> _Plan:
+        num_requests, num_kv_heads = query_start_loc.shape[0] - 1, key_cache.shape[2]
+        group = query.shape[1] // num_kv_heads
+        wanted = triton.next_power_of_2(max_query_len * group)
+        block_m = max(min(wanted, _MAX_BLOCK_M), 16, triton.next_power_of_2(group))
+        block_q = block_m // group
+        one_tile = max_query_len <= block_q
+        num_tiles = num_requests if one_tile else query.shape[0] // block_q + num_requests
+        chunk_tokens = _chunk_tokens(num_tiles * num_kv_heads, max_context_tokens, query.device)
+        return cls(
+            block_m=block_m,
+            block_n=_BLOCK_N,
+            block_q=block_q,
+            num_tiles=num_tiles,
+            num_programs=num_tiles + triton.cdiv(query.shape[0], block_q),
+            log_requests=0 if one_tile else num_requests.bit_length(),
+            chunk_tokens=chunk_tokens,
+            num_splits=max(1, triton.cdiv(max_context_tokens, chunk_tokens)),
+        )
+
+
+def _chunk_tokens(num_programs: int, max_context_tokens: int, device: torch.device) -> int:
+    """As long as there are programs enough to fill the device, else the context is divided."""
+    num_processors = 1
+    if device.type == "cuda":
+        num_processors = torch.cuda.get_device_properties(device).multi_processor_count
+    wanted = triton.cdiv(num_processors * _MIN_PROGRAMS_PER_PROCESSOR, max(num_programs, 1))
+    num_splits = min(wanted, _MAX_SPLITS)
+    chunk = max(triton.cdiv(max_context_tokens, num_splits), _MIN_CHUNK_TOKENS)
+    return int(triton.cdiv(chunk, _BLOCK_N) * _BLOCK_N)
+
+
+@triton.jit(do_not_specialize=["num_requests", "num_rows", "num_tiles", "chunk_tokens"])
+def _attention_kernel(
+    query_ptr,
+    key_ptr,
+    value_ptr,
+    out_ptr,
+    partial_ptr,
+    log_sum_ptr,
+    query_loc_ptr,
+    context_len_ptr,
+    block_table_ptr,
+    scale_log2,
+    num_requests,
+    num_rows,
+    num_tiles,
+    chunk_tokens,
+    query_stride,
+    out_stride,
+    block_stride,
+    token_stride,
+    head_stride,
+    block_table_stride,
+    NUM_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    LOG_REQUESTS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    kv_head = tl.program_id(0)
+    tile = tl.program_id(1)
+    split = tl.program_id(2)
+    head, lane_row = _lanes(kv_head, GROUP, BLOCK_M)
+    dim = tl.arange(0, HEAD_DIM)
+    if tile < num_tiles:
+        request, first_row, end_row, context_len = _find_tile(
+            query_loc_ptr, context_len_ptr, tile, num_requests, BLOCK_Q, LOG_REQUESTS
+        )
+        last_row = tl.minimum(first_row + BLOCK_Q, end_row) - 1
+        chunk_start = split * chunk_tokens
+        chunk_end = tl.minimum(context_len - (end_row - 1 - last_row), chunk_start + chunk_tokens)
+        if (first_row < end_row) & (chunk_start < chunk_end):
+            row = (first_row + lane_row).to(tl.int64)
+            is_row = (lane_row < BLOCK_Q) & (row < end_row)
+            position = tl.where(is_row, context_len - (end_row - row.to(tl.int32)), -1)
+            offset = row * query_stride + head * HEAD_DIM
+            query = tl.load(
+                query_ptr + offset[:, None] + dim[None, :], mask=is_row[:, None], other=0.0
+            )
+            total, log_sum = _attend(
+                query,
+                position,
+                chunk_start,
+                chunk_end,
+                key_ptr + kv_head * head_stride,
+                value_ptr + kv_head * head_stride,
+                block_table_ptr + request.to(tl.int64) * block_table_stride,
+                scale_log2,
+                block_stride,
+                token_stride,
+                HEAD_DIM,
+                BLOCK_SIZE,
+                BLOCK_N,
+                PRECISION,
+            )
+            out = out_ptr + (row * out_stride + head * HEAD_DIM)[:, None] + dim[None, :]
+            # Only the first chunk starts low enough for this to hold.
+            is_whole = is_row & (chunk_start + position < chunk_tokens)
+            tl.store(out, total.to(out_ptr.dtype.element_ty), mask=is_whole[:, None])
+            if IS_SPLIT:
+                is_part = is_row & (position >= chunk_tokens) & (position >= chunk_start)
+                at = (split.to(tl.int64) * num_rows + row) * NUM_HEADS + head
+                tl.store(log_sum_ptr + at, log_sum, mask=is_part)
+                part = partial_ptr + (at * HEAD_DIM)[:, None] + dim[None, :]
+                tl.store(part, total, mask=is_part[:, None])
+    elif split == 0:
+        row = ((tile - num_tiles) * BLOCK_Q + lane_row).to(tl.int64)
+        num_used = tl.load(query_loc_ptr + num_requests)
+        is_padding = (lane_row < BLOCK_Q) & (row < num_rows) & (row >= num_used)
+        out = out_ptr + (row * out_stride + head * HEAD_DIM)[:, None] + dim[None, :]
+        zeros = tl.zeros([BLOCK_M, HEAD_DIM], out_ptr.dtype.element_ty)
+        tl.store(out, zeros, mask=is_padding[:, None])
+
+
+@triton.jit
+def _lanes(kv_head, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Query head and row within the tile of each lane: the heads of a row side by side."""
+    lane = tl.arange(0, BLOCK_M)
+    return kv_head * GROUP + lane % GROUP, lane // GROUP
+
+
+@triton.jit
+def _find_tile(
+    query_loc_ptr,
+    context_len_ptr,
+    tile,
+    num_requests,
+    BLOCK_Q: tl.constexpr,
+    LOG_REQUESTS: tl.constexpr,
+):
+    """Request of a tile, the tile's first row, the end of the request's rows, its context length.
+
+    Request r begins at tile query_start_loc[r] // BLOCK_Q + r, which leaves room for the last, partly
+    filled tile of each; a tile that falls into such room has no rows.
+    """
+    request = tile
+    local = 0
+    if LOG_REQUESTS > 0:
+        low = 0
+        high = num_requests
+        for _ in tl.static_range(LOG_REQUESTS):
+            middle = (low + high) // 2
+            is_past = tl.load(query_loc_ptr + middle) // BLOCK_Q + middle <= tile
+            low = tl.where(is_past, middle, low)
+            high = tl.where(is_past, high, middle)
+        request = low
+        local = tile - (tl.load(query_loc_ptr + request).to(tl.int32) // BLOCK_Q + request)
+    first_row = tl.load(query_loc_ptr + request).to(tl.int32) + local * BLOCK_Q
+    end_row = tl.load(query_loc_ptr + request + 1).to(tl.int32)
+    context_len = tl.load(context_len_ptr + request).to(tl.int32)
+    return request, first_row, end_row, context_len
+
+
+@triton.jit
+def _attend(
+    query,
+    position,
+    chunk_start,
+    chunk_end,
+    key_ptr,
+    value_ptr,
+    block_table_ptr,
+    scale_log2,
+    block_stride,
+    token_stride,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Softmax-weighted values of the chunk and the base-2 logarithm of the softmax's sum."""
+    dim = tl.arange(0, HEAD_DIM)
+    best = tl.full([query.shape[0]], float("-inf"), tl.float32)
+    weight_sum = tl.zeros([query.shape[0]], tl.float32)
+    total = tl.zeros([query.shape[0], HEAD_DIM], tl.float32)
+    for start in range(chunk_start, chunk_end, BLOCK_N):
+        token = start + tl.arange(0, BLOCK_N)
+        is_token = token < chunk_end
+        block = tl.load(block_table_ptr + token // BLOCK_SIZE, mask=is_token, other=0).to(tl.int64)
+        offset = block * block_stride + (token % BLOCK_SIZE) * token_stride
+        tile = offset[:, None] + dim[None, :]
+        key = tl.load(key_ptr + tile, mask=is_token[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale_log2
+        is_seen = (token[None, :] <= position[:, None]) & is_token[None, :]
+        score = tl.where(is_seen, score, float("-inf"))
+        new_best = tl.maximum(best, tl.max(score, axis=1))
+        # A row that sees nothing of this chunk keeps -inf as its maximum: shift by 0 then.
+        shift = tl.where(new_best == float("-inf"), 0.0, new_best)
+        weight = tl.exp2(score - shift[:, None])
+        fade = tl.exp2(best - shift)
+        weight_sum = weight_sum * fade + tl.sum(weight, axis=1)
+        value = tl.load(value_ptr + tile, mask=is_token[:, None], other=0.0)
+        total = total * fade[:, None]
+        total = tl.dot(weight.to(value.dtype), value, total, input_precision=PRECISION)
+        best = new_best
+    divisor = tl.where(weight_sum > 0, weight_sum, 1.0)
+    return total / divisor[:, None], best + tl.log2(divisor)
+
+
+@triton.jit(do_not_specialize=["num_requests", "num_rows", "chunk_tokens"])
+def _combine_kernel(
+    partial_ptr,
+    log_sum_ptr,
+    out_ptr,
+    query_loc_ptr,
+    context_len_ptr,
+    num_requests,
+    num_rows,
+    chunk_tokens,
+    out_stride,
+    NUM_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    LOG_REQUESTS: tl.constexpr,
+):
+    """Weigh the parts of each row and head by the share of the softmax's sum that they hold."""
+    head, lane_row = _lanes(tl.program_id(0), GROUP, BLOCK_M)
+    _, first_row, end_row, context_len = _find_tile(
+        query_loc_ptr, context_len_ptr, tl.program_id(1), num_requests, BLOCK_Q, LOG_REQUESTS
+    )
+    if (first_row < end_row) & (context_len > chunk_tokens):
+        row = (first_row + lane_row).to(tl.int64)
+        position = context_len - (end_row - row.to(tl.int32))
+        is_row = (lane_row < BLOCK_Q) & (row < end_row) & (position >= chunk_tokens)
+        dim = tl.arange(0, HEAD_DIM)
+        best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        weight_sum = tl.zeros([BLOCK_M], tl.float32)
+        total = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+        for split in range((context_len - 1) // chunk_tokens + 1):
+            is_part = is_row & (position >= split * chunk_tokens)
+            at = (tl.full([], split, tl.int64) * num_rows + row) * NUM_HEADS + head
+            log_sum = tl.load(log_sum_ptr + at, mask=is_part, other=float("-inf"))
+            part = partial_ptr + (at * HEAD_DIM)[:, None] + dim[None, :]
+            part = tl.load(part, mask=is_part[:, None], other=0.0)
+            new_best = tl.maximum(best, log_sum)
+            shift = tl.where(new_best == float("-inf"), 0.0, new_best)
+            fade = tl.exp2(best - shift)
+            weight = tl.exp2(log_sum - shift)
+            total = total * fade[:, None] + part * weight[:, None]
+            weight_sum = weight_sum * fade + weight
+            best = new_best
+        total = total / tl.where(is_row, weight_sum, 1.0)[:, None]
+        out = out_ptr + (row * out_stride + head * HEAD_DIM)[:, None] + dim[None, :]
+        tl.store(out, total.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
