@@ -47,6 +47,12 @@ class Gains(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def _as_int64(value: Any) -> Any:
+    """Signed, for unsigned with signed makes float64 in compiled code."""
+    return np.int64(value)
+
+
+@njit(cache=True, nogil=True)
 def _row_weight(step: StepInput, row: int) -> Any:
     """The weight of a row; 1 where shared memory holds something impossible."""
     value = np.float64(step.weight[row])
@@ -58,14 +64,14 @@ def _num_present(step: StepInput, row: int) -> Any:
     """Drafts present in a row, clamped: a count from shared memory is never trusted."""
     if step.samples[row] == 0:
         return 0
-    return min(np.int64(step.num_draft_tokens[row]), step.confidence.shape[1])
+    return min(_as_int64(step.num_draft_tokens[row]), step.confidence.shape[1])
 
 
 @njit(cache=True, nogil=True)
 def summarise_batch(step: StepInput) -> Any:
     """Batch totals, one pass over the rows."""
     total_weight, max_weight, is_weighted = 0.0, 0.0, False
-    num_sampling, num_context = 0, np.int64(0)
+    num_sampling, num_context = 0, _as_int64(0)
     for row in range(step.num_requests):
         if step.samples[row] != 0:
             value = _row_weight(step, row)
@@ -73,7 +79,7 @@ def summarise_batch(step: StepInput) -> Any:
             max_weight = max(max_weight, value)
             is_weighted |= value != 1.0
             num_sampling += 1
-            num_context += np.int64(step.context_tokens[row])
+            num_context += _as_int64(step.context_tokens[row])
     return Batch(total_weight, num_sampling, num_context, max_weight, is_weighted)
 
 
@@ -109,7 +115,7 @@ def _emit_row(values: Any, length: int, weight: float, out: Any, survivals: Any)
     """
     survival, survival_sum, num_gains = 1.0, 0.0, 0
     for position in range(length):
-        survival *= np.float64(values[position])
+        survival = survival * values[position]
         gain = weight * survival
         survivals[position] = survival
         out[position] = gain

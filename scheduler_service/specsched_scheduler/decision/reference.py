@@ -136,7 +136,8 @@ class StepView:
         """Flat indices (row * k + position) of eligible drafts, best first."""
         rows, positions = np.nonzero(self.eligible(max_verify_len))
         order = np.lexsort((rows, positions, -self.gain[rows, positions]))
-        return (rows * self.gain.shape[1] + positions)[order]
+        ranked: npt.NDArray[np.int64] = (rows * self.gain.shape[1] + positions)[order]
+        return ranked
 
     def context_ms(self) -> float:
         """Cost of the context read, relative to the profiled context."""

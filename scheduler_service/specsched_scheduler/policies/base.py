@@ -12,8 +12,8 @@
         def decide(self, step: StepView) -> PolicyChoice:
             return PolicyChoice(budget=int(self.share * step.num_drafts()))
 
-It is then chosen like any other: `half`, `half(0.3)` or `half(share=0.3)`. The class is imported when
-it is first asked for, and built anew for each policy change.
+It is then chosen like any other: `half`, `half(0.3)` or `half(share=0.3)`. The class is imported
+when it is first asked for, and built anew for each policy change.
 """
 
 from __future__ import annotations
