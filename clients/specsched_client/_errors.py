@@ -61,6 +61,9 @@ _ERROR_OF: Final[dict[grpc.StatusCode, type[SpecschedError]]] = {
     grpc.StatusCode.UNIMPLEMENTED: UnsupportedError,
 }
 
+_NO_CONNECTION: Final = "failed to connect"
+"""How gRPC begins when there is no peer; a peer's own UNAVAILABLE says why in its own words."""
+
 
 def error_of_status(code: grpc.StatusCode, details: str, target: str) -> SpecschedError:
     """The exception for a call to `target` that ended with a status other than OK."""
@@ -69,4 +72,7 @@ def error_of_status(code: grpc.StatusCode, details: str, target: str) -> Specsch
         return DeadlineExceededError(f"{target} did not finish in time")
     if kind is InvalidRequestError:
         return InvalidRequestError(details)
+    if kind is ConnectionFailedError and details.startswith(_NO_CONNECTION):
+        reason = details.rpartition(": ")[2]
+        return ConnectionFailedError(f"nobody answers at {target} ({reason.lower()})")
     return kind(f"{target}: {details or code.name}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from specsched_client.cli._exit_codes import ExitCode
+from specsched_client.cli._exit_codes import exit_code_of
 from specsched_client.cli._options import DEFAULT_TARGET, JsonOption, TargetOption
 
 PromptArgument = Annotated[list[str], typer.Argument(help='Prompts; "-" reads one from stdin.')]
@@ -34,7 +34,10 @@ def generate(
     timeout: Annotated[float | None, typer.Option(help="Seconds for each prompt.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Complete prompts, all at once, and show their text as it comes."""
+    """Complete prompts, all at once, and show their text as it comes.
+
+    With several prompts the exit code is that of the first one that failed.
+    """
     import asyncio
     import sys
 
@@ -54,9 +57,9 @@ def generate(
     )
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
     jobs = [Job(title=text, prompt=_prompt(text, system, chat=chat)) for text in texts]
-    failed = asyncio.run(run_jobs(jobs, sampling, target=target, timeout_s=timeout, as_json=json))
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
+    errors = asyncio.run(run_jobs(jobs, sampling, target=target, timeout_s=timeout, as_json=json))
+    if errors:
+        raise typer.Exit(exit_code_of(errors[0]))
 
 
 def _prompt(text: str, system: str | None, *, chat: bool) -> str | list[dict[str, str]]:

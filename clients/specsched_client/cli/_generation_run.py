@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specsched_client import AsyncClient, Completion, Sampling, SpecschedError
+from specsched_client import AsyncClient, Completion, Sampling, ServerError, SpecschedError
 from specsched_client.cli._generation_views import View, choose_view
 
 
@@ -31,20 +31,13 @@ async def run_jobs(
     target: str,
     timeout_s: float | None,
     as_json: bool,
-) -> bool:
-    """Run all prompts at once. Returns whether some were not completed.
-
-    Raises the error of a single prompt, or the first one where all failed.
-    """
+) -> list[SpecschedError]:
+    """Run all prompts at once, showing each error as it comes. Returns the errors."""
     view = choose_view(jobs, as_json=as_json)
     async with AsyncClient(target) as client:
         with view:
             await asyncio.gather(*(_run(client, job, sampling, timeout_s, view) for job in jobs))
-    failed = [job for job in jobs if job.error is not None]
-    if len(failed) == len(jobs) and failed[0].error is not None:
-        raise failed[0].error
-    finished = [job.completion for job in jobs if job.completion is not None]
-    return bool(failed) or any(completion.finish_reason == "abort" for completion in finished)
+    return [job.error for job in jobs if job.error is not None]
 
 
 async def _run(
@@ -58,6 +51,8 @@ async def _run(
                 job.text.append(delta.text or "")
                 job.completion = delta.completion
                 view.show(job, delta.text or "")
+        if job.completion is not None and job.completion.finish_reason == "abort":
+            job.error = ServerError("the request was aborted before its end")
     except SpecschedError as error:
         job.error = error
     job.seconds = time.monotonic() - start_s

@@ -79,7 +79,8 @@ class PlainView(_Quiet):
     def finish(self, job: Job) -> None:
         """Print what is finished and next in order."""
         if len(self._jobs) == 1:
-            sys.stdout.write("\n" if job.error is None else "")
+            print()  # noqa: T201 - the output of the command
+            _print_error(job)
             return
         self._finished.add(id(job))
         while self._num_printed < len(self._jobs):
@@ -92,8 +93,12 @@ class PlainView(_Quiet):
     def _print(self, job: Job) -> None:
         print(f"--- {_one_line(job.title)}")  # noqa: T201 - the output of the command
         print("".join(job.text), flush=True)  # noqa: T201
-        if job.error is not None:
-            print(f"error: {job.error}", file=sys.stderr)  # noqa: T201
+        _print_error(job)
+
+
+def _print_error(job: Job) -> None:
+    if job.error is not None:
+        print(f"error: {job.error}", file=sys.stderr)  # noqa: T201
 
 
 class JsonView(_Quiet):
@@ -178,9 +183,9 @@ def _one_line(text: str, width: int = 60) -> str:
 
 
 def _to_json(job: Job) -> dict[str, object]:
-    if job.completion is None:
-        return {"prompt": job.title, "error": str(job.error or "no answer")}
     completion = job.completion
+    if completion is None:
+        return {"prompt": job.title, "error": str(job.error)}
     return {
         "prompt": job.title,
         "text": completion.text,
