@@ -1,0 +1,113 @@
+"""What the planner loop works on, as nopython code takes it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from specsched_protocol.shm import ExecutorLayout
+from specsched_protocol.shm.atomics import load_relaxed, store_relaxed, store_release
+from specsched_protocol.shm.plan_arrays import (
+    GatheredConfidences,
+    RequestArrays,
+    new_gathered_confidences,
+    new_request_arrays,
+)
+
+from specsched_scheduler.decision.step import PolicyRule
+from specsched_scheduler.decision.workspace import (
+    RunningMean,
+    Workspace,
+    new_running_mean,
+    new_workspace,
+)
+from specsched_scheduler.planner._latency import NUM_BUCKETS
+from specsched_scheduler.planner._ring import ENTRY_WORDS, new_ring
+
+__all__ = ["LoopState", "Settings", "SharedWords", "add_to", "new_loop_state", "set_generation"]
+
+# Words of LoopState.counters.
+NUM_DECISIONS = 0
+NUM_MISSED = 1
+NUM_TORN = 2
+NUM_INVALID = 3
+NUM_REPAIRED = 4
+NUM_MISSING_CONFIDENCES = 5
+NUM_POLICY_ERRORS = 6
+LAST_STEP_ID = 7
+SEEN_PUBLICATION = 8
+SEEN_NS = 9
+_NUM_COUNTERS = 10
+
+
+class Settings(NamedTuple):
+    """What Python sets; the loop returns when `generation` is no longer the current one.
+
+    Descriptors: doorbell_fd of the executor, wake_fd of this process, both non-blocking eventfds.
+    """
+
+    generation: int
+    epoch: int
+    policy_id: int
+    rule: PolicyRule
+    doorbell_fd: int
+    wake_fd: int
+    spin_ns: int
+    poll_ms: int
+
+
+class SharedWords(NamedTuple):
+    """The mapped regions. executor: int64, read-only; lane: int64, written by the planner alone."""
+
+    executor: npt.NDArray[np.int64]
+    lane: npt.NDArray[np.int64]
+    layout: ExecutorLayout
+
+
+class LoopState(NamedTuple):
+    """The loop's memory, private to this process. One thread writes it, any may read.
+
+    generation: int64 [1], the current one, stored by Python. counters, histogram, ring: int64.
+    request, gathered: the step being decided. entry, scratch: int64 scratch.
+    """
+
+    generation: npt.NDArray[np.int64]
+    counters: npt.NDArray[np.int64]
+    histogram: npt.NDArray[np.int64]
+    ring: npt.NDArray[np.int64]
+    request: RequestArrays
+    gathered: GatheredConfidences
+    prior: RunningMean
+    workspace: Workspace
+    entry: npt.NDArray[np.int64]
+    scratch: npt.NDArray[np.int64]
+
+
+def new_loop_state(layout: ExecutorLayout) -> LoopState:
+    """Memory for the steps of one executor."""
+    return LoopState(
+        generation=np.zeros(1, dtype=np.int64),
+        counters=np.zeros(_NUM_COUNTERS, dtype=np.int64),
+        histogram=np.zeros(NUM_BUCKETS, dtype=np.int64),
+        ring=new_ring(),
+        request=new_request_arrays(layout),
+        gathered=new_gathered_confidences(layout),
+        prior=new_running_mean(layout.max_draft_tokens),
+        workspace=new_workspace(layout.max_requests, layout.max_draft_tokens),
+        entry=np.zeros(ENTRY_WORDS, dtype=np.int64),
+        scratch=np.zeros(2, dtype=np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def add_to(counters: Any, counter: int, amount: int) -> None:
+    """Add to a counter of which this thread is the only writer."""
+    store_relaxed(counters, counter, load_relaxed(counters, counter) + amount)
+
+
+@njit(cache=True, nogil=True)
+def set_generation(state: Any, generation: int) -> None:
+    """Make `generation` the current one; the loop returns when it next looks."""
+    store_release(state.generation, 0, generation)

@@ -1,0 +1,197 @@
+"""The planner: one thread that answers one executor's plan requests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+from specsched_protocol.descriptors import OwnedDescriptor
+from specsched_protocol.plan import StepReport
+from specsched_protocol.shm.plan_area import latest_publication
+
+from specsched_scheduler.decision.cost import CostModel, CostTable
+from specsched_scheduler.decision.step import PolicyRule, StepPlan
+from specsched_scheduler.planner import _ring as ring
+from specsched_scheduler.planner import _state as state_words
+from specsched_scheduler.planner._latency import quantile_ns
+from specsched_scheduler.planner._loop import NEEDS_PYTHON, publish_plan, run_loop
+from specsched_scheduler.planner._recent import unpack_entry
+from specsched_scheduler.planner._state import Settings, SharedWords, new_loop_state, set_generation
+from specsched_scheduler.planner.records import (
+    PlannerConfig,
+    PlannerCounters,
+    PolicySelection,
+    PythonPolicy,
+    RecentDecision,
+    StepInput,
+)
+from specsched_scheduler.planner.regions import SchedulerRegions
+from specsched_scheduler.planner.reports import ReportReader
+
+__all__ = ["Planner"]
+
+_log = structlog.get_logger(__name__)
+_NS_PER_US = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """Everything the loop is entered with, replaced as a whole."""
+
+    settings: Settings
+    table: CostTable
+    decide: PythonPolicy | None
+
+
+class Planner:
+    """Plans the steps of one executor on a thread of its own, without the GIL.
+
+    `start`, `stop`, `set_policy` and `set_cost_model` may be called from any thread; none of them
+    waits for a step. `drain_reports` belongs to one thread. Call `warm_up` once per process first.
+    """
+
+    def __init__(
+        self,
+        regions: SchedulerRegions,
+        policy: PolicySelection,
+        cost_model: CostModel,
+        config: PlannerConfig | None = None,
+    ) -> None:
+        self._regions = regions
+        self._config = config or PlannerConfig()
+        self._wake = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        executor = regions.executor
+        self._memory = SharedWords(executor.words, regions.lane.words, executor.layout)
+        self._state = new_loop_state(executor.layout)
+        self._reports = ReportReader(executor)
+        self._lock = threading.Lock()
+        self._is_stopping = False
+        self._inputs = _Inputs(self._settings(policy), cost_model.compile(), policy.decide)
+        self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
+        # A request that is waiting already may still be answered in time.
+        waiting = int(latest_publication(executor.words, executor.layout))
+        self._state.counters[state_words.SEEN_PUBLICATION] = max(waiting - 1, 0)
+
+    # ===================== Control =====================
+
+    def start(self) -> None:
+        """Begin to answer. Once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have the thread end, and wait until it has: at most one decision. Idempotent."""
+        self._is_stopping = True
+        self._interrupt(self._inputs)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def set_policy(self, policy: PolicySelection) -> None:
+        """Plan by `policy` from the next decision on."""
+        with self._lock:
+            current = self._inputs
+            self._interrupt_locked(_Inputs(self._settings(policy), current.table, policy.decide))
+
+    def set_cost_model(self, cost_model: CostModel) -> None:
+        """Price steps by `cost_model` from the next decision on."""
+        table = cost_model.compile()
+        with self._lock:
+            current = self._inputs
+            self._interrupt_locked(_Inputs(current.settings, table, current.decide))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread lives: false before `start`, after `stop` and after a fault."""
+        return self._thread.is_alive()
+
+    # ===================== Observation =====================
+
+    def counters(self) -> PlannerCounters:
+        """A snapshot; single numbers are exact, their sum may be one step apart."""
+        counters = self._state.counters
+        return PlannerCounters(
+            num_decisions=int(counters[state_words.NUM_DECISIONS]),
+            num_missed_requests=int(counters[state_words.NUM_MISSED]),
+            num_torn_reads=int(counters[state_words.NUM_TORN]),
+            num_invalid_requests=int(counters[state_words.NUM_INVALID]),
+            num_repaired_confidences=int(counters[state_words.NUM_REPAIRED]),
+            num_missing_confidences=int(counters[state_words.NUM_MISSING_CONFIDENCES]),
+            num_policy_errors=int(counters[state_words.NUM_POLICY_ERRORS]),
+            num_reports=self._reports.num_reports,
+            num_lost_reports=self._reports.num_lost,
+            last_step_id=int(counters[state_words.LAST_STEP_ID]),
+            plan_us_p50=quantile_ns(self._state.histogram, 0.50) / _NS_PER_US,
+            plan_us_p99=quantile_ns(self._state.histogram, 0.99) / _NS_PER_US,
+        )
+
+    def recent_decisions(self, after: int = 0, max_decisions: int = 64) -> list[RecentDecision]:
+        """The newest decisions whose index is above `after`, oldest first."""
+        out = np.zeros((max_decisions, ring.ENTRY_WORDS), dtype=np.int64)
+        count = int(ring.read_after(self._state.ring, after, out))
+        return [unpack_entry(entry) for entry in out[:count]]
+
+    def drain_reports(self) -> list[StepReport]:
+        """Reports of finished steps that came since the last call; losses are counted."""
+        return self._reports.drain()
+
+    # ===================== Inside =====================
+
+    def _settings(self, policy: PolicySelection) -> Settings:
+        return Settings(
+            generation=0,
+            epoch=self._regions.lane.epoch,
+            policy_id=policy.policy_id,
+            rule=PolicyRule(int(policy.code), float(policy.parameter)),
+            doorbell_fd=self._regions.doorbell.fileno(),
+            wake_fd=self._wake.fileno(),
+            spin_ns=int(self._config.spin_us * _NS_PER_US),
+            poll_ms=self._config.heartbeat_ms,
+        )
+
+    def _interrupt(self, inputs: _Inputs) -> None:
+        with self._lock:
+            self._interrupt_locked(inputs)
+
+    def _interrupt_locked(self, inputs: _Inputs) -> None:
+        """Replace the inputs, then make the running loop return to pick them up."""
+        generation = self._inputs.settings.generation + 1
+        settings = inputs.settings._replace(generation=generation)
+        self._inputs = _Inputs(settings, inputs.table, inputs.decide)
+        set_generation(self._state, generation)
+        os.eventfd_write(self._wake.fileno(), 1)
+
+    def _run(self) -> None:
+        if self._config.core is not None:
+            os.sched_setaffinity(threading.get_native_id(), {self._config.core})
+        while not self._is_stopping:
+            inputs = self._inputs
+            reason = run_loop(self._memory, inputs.settings, inputs.table, self._state)
+            if reason == NEEDS_PYTHON and inputs.decide is not None:
+                self._decide_in_python(inputs, inputs.decide)
+
+    def _decide_in_python(self, inputs: _Inputs, decide: PythonPolicy) -> None:
+        state = self._state
+        step = StepInput(state.request, state.gathered, inputs.table, state.prior)
+        try:
+            plan = _normalised(decide(step))
+            publish_plan(self._memory, inputs.settings, state, plan)
+        except Exception:  # noqa: BLE001 - foreign code must not end the planner
+            if state.counters[state_words.NUM_POLICY_ERRORS] == 0:
+                _log.exception("policy_failed")
+            state.counters[state_words.NUM_POLICY_ERRORS] += 1
+
+
+def _normalised(plan: StepPlan) -> StepPlan:
+    """The same plan in the types that `publish_plan` is compiled for."""
+    return StepPlan(
+        budget=int(plan.budget),
+        max_verify_len=int(plan.max_verify_len),
+        model_state=int(plan.model_state),
+        flags=int(plan.flags),
+        num_repaired=int(plan.num_repaired),
+        num_drafts=int(plan.num_drafts),
+        expected_tokens=float(plan.expected_tokens),
+        expected_ms=float(plan.expected_ms),
+    )
