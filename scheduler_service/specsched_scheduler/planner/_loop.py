@@ -146,10 +146,9 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     """Write `plan`, a StepPlan for the request in `state`, to the lane and the private ring."""
     fixed, entry, counters = state.request.fixed, state.entry, state.counters
     num_repaired, flags = _count_repaired(state, plan.num_repaired, plan.flags)
-    has_cap = plan.max_verify_len != NO_BUDGET_CAP
-    cap = (
-        min(plan.max_verify_len, memory.layout.max_draft_tokens) if has_cap else plan.max_verify_len
-    )
+    max_verify_len = plan.max_verify_len
+    if max_verify_len != NO_BUDGET_CAP:
+        max_verify_len = min(max_verify_len, memory.layout.max_draft_tokens)
     now = monotonic_ns(state.scratch)
     entry[lane.STEP_ID] = fixed[STEP_ID]
     entry[lane.SOURCE_STEP_ID] = fixed[SOURCE_STEP_ID]
