@@ -4,7 +4,8 @@ A program takes the rows of one request that fit a tile, all query heads of one 
 chunk of the context: so each key and value is read once for all rows and heads that need it (the
 k + 1 rows of a verified draft share one pass). A context longer than a chunk is spread over
 programs that leave partial sums, combined by a second kernel (flash decoding); shorter ones write
-the result at once. Chunks have one length for the whole batch, so long contexts of a ragged batch spread and
+the result at once. Chunks have one length for the whole batch, so long contexts of a ragged batch
+spread and
 short ones cost nothing; all sizes are bounds known on the host, so a graph can capture it.
 """
 
@@ -265,8 +266,8 @@ def _find_tile(
 ):
     """Request of a tile, the tile's first row, the end of the request's rows, its context length.
 
-    Request r begins at tile query_start_loc[r] // BLOCK_Q + r, which leaves room for the last, partly
-    filled tile of each; a tile that falls into such room has no rows.
+    Request r begins at tile query_start_loc[r] // BLOCK_Q + r, which leaves room for the last,
+    partly filled tile of each; a tile that falls into such room has no rows.
     """
     request = tile
     local = 0
