@@ -1,16 +1,17 @@
-"""How a policy is written: NAME or NAME(PARAMETER=NUMBER, ...)."""
+"""How a policy is written: NAME, NAME(VALUE, ...) or NAME(PARAMETER=VALUE, ...)."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from specsched_protocol.v1 import plan_pb2
 
 from specsched_client._errors import InvalidRequestError
 
-_SPEC = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_PARAMETER = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\S+)\s*")
-_FORM = "NAME or NAME(PARAMETER=NUMBER, ...), e.g. throughput or fixed(k=3)"
+_SPEC = re.compile(r"\s*(?P<name>[A-Za-z][\w.-]*)\s*(?:\((?P<inside>[^()]*)\))?\s*")
+_PARAMETER = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*=)?\s*(?P<value>\S+)\s*")
+_FORM = "NAME, NAME(VALUE, ...) or NAME(PARAMETER=VALUE, ...), e.g. throughput or fixed(k=3)"
 
 
 def to_policy_spec(policy: str | plan_pb2.PolicySpec) -> plan_pb2.PolicySpec:
@@ -23,24 +24,29 @@ def to_policy_spec(policy: str | plan_pb2.PolicySpec) -> plan_pb2.PolicySpec:
     match = _SPEC.fullmatch(policy)
     if match is None:
         raise InvalidRequestError(f"policy {policy!r}; accepted: {_FORM}")
-    name, inside = match.groups()
-    parts = [part for part in (inside or "").split(",") if part.strip()]
-    return plan_pb2.PolicySpec(name=name, parameters=dict(_parameter(policy, p) for p in parts))
+    spec = plan_pb2.PolicySpec(name=match["name"])
+    inside = match["inside"] or ""
+    for place, part in enumerate(inside.split(",") if inside.strip() else ()):
+        name, value = _parameter(policy, part)
+        key = name or str(place)
+        if key in spec.parameters:
+            raise InvalidRequestError(f"policy {policy!r}: {name} is given twice")
+        spec.parameters[key] = value
+    return spec
 
 
 def policy_text(policy: plan_pb2.PolicySpec) -> str:
     """The policy as `to_policy_spec` reads it."""
-    inside = ", ".join(f"{name}={value:g}" for name, value in sorted(policy.parameters.items()))
+    inside = ", ".join(f"{name}={value:.15g}" for name, value in sorted(policy.parameters.items()))
     return f"{policy.name}({inside})" if inside else policy.name
 
 
-def _parameter(policy: str, text: str) -> tuple[str, float]:
+def _parameter(policy: str, text: str) -> tuple[str | None, float]:
     match = _PARAMETER.fullmatch(text)
     try:
-        if match is not None:
-            return match[1], float(match[2])
+        value = float(match["value"]) if match else math.nan
     except ValueError:
-        pass
-    raise InvalidRequestError(
-        f"policy {policy!r}: {text.strip()!r} is no parameter; accepted: {_FORM}"
-    )
+        value = math.nan
+    if match is None or not math.isfinite(value):
+        raise InvalidRequestError(f"policy {policy!r}: cannot read {text!r}; accepted: {_FORM}")
+    return match["name"], value

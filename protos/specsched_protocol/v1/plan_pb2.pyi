@@ -73,7 +73,9 @@ Global___DecisionFlag: _TypeAlias = DecisionFlag  # noqa: Y015
 
 @_typing.final
 class PolicySpec(_message.Message):
-    """A policy and its parameters, e.g. name "fixed", parameters {"k": 3}."""
+    """A policy and its parameters, e.g. name "fixed", parameters {"k": 3}. In a request a parameter may
+    be given by its place instead of its name: {"0": 3} is the first one that the policy declares.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -68,7 +68,10 @@ def policy_from_message(message: plan_pb2.PolicySpec | None) -> BuiltPolicy:
     """Build the policy of a message; the default one for None."""
     if message is None:
         return build_policy(DEFAULT_POLICY)
-    return build_policy(PolicySpec(message.name, dict(message.parameters)))
+    places = sorted((key for key in message.parameters if key.isdecimal()), key=int)
+    named = {key: value for key, value in message.parameters.items() if not key.isdecimal()}
+    by_place = tuple(message.parameters[key] for key in places)
+    return build_policy(PolicySpec(message.name, named, by_place))
 
 
 def policy_to_message(policy: BuiltPolicy) -> plan_pb2.PolicySpec:
