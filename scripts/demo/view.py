@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from specsched_protocol.v1.plan_pb2 import MODEL_STATE_OK
 from specsched_protocol.v1.scheduler_pb2 import WatchDecisionsResponse
 
 from scripts.demo.state import Answer, DemoState
@@ -66,7 +67,7 @@ class PlainView:
     def finished(self, answer: Answer) -> None:
         """Print the answer."""
         text = Text(f"\n--- {answer.prompt.title} ({answer.num_tokens} tokens) ---\n")
-        self._console.print(text.append(answer.text.strip() + "\n"))
+        self._console.print(text.append(answer.text.strip() + "\n"), soft_wrap=True)
 
     async def print_progress(self) -> None:
         """Print phase changes and decisions until cancelled."""
@@ -77,7 +78,7 @@ class PlainView:
                 self._console.print(Text(last_phase))
             if self._state.decisions and self._state.decisions[-1].decision.step_id != last_step:
                 last_step = self._state.decisions[-1].decision.step_id
-                self._console.print(decision_line(self._state.decisions[-1]))
+                self._console.print(decision_line(self._state.decisions[-1]), soft_wrap=True)
             await asyncio.sleep(PLAIN_INTERVAL_S)
 
 
@@ -130,12 +131,14 @@ def decision_strip(decisions: Sequence[WatchDecisionsResponse]) -> Panel:
 def decision_line(watched: WatchDecisionsResponse) -> Text:
     """One decision in one line."""
     decision = watched.decision
-    return Text(
+    line = Text(
         f"step {decision.step_id:>5}  {policy_name(watched):<12} "
         f"{watched.num_requests:>2} requests  {watched.num_draft_tokens:>3} drafts  "
-        f"budget {decision.budget:>3}  expects {decision.expected_tokens:5.1f} tokens "
-        f"in {decision.expected_ms:5.1f} ms"
+        f"budget {decision.budget:>3}  expects {decision.expected_tokens:5.1f} tokens"
     )
+    if decision.model_state == MODEL_STATE_OK:
+        return line.append(f" in {decision.expected_ms:5.1f} ms")
+    return line.append("  (no cost model)", style="red")
 
 
 def policy_name(watched: WatchDecisionsResponse) -> str:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 from specsched_protocol.v1.executor_pb2 import StepCounters
-from specsched_protocol.v1.plan_pb2 import Decision, PolicySpec
+from specsched_protocol.v1.plan_pb2 import MODEL_STATE_OK, Decision, PolicySpec
 from specsched_protocol.v1.scheduler_pb2 import WatchDecisionsResponse
 
 from scripts.demo import processes
@@ -96,6 +96,14 @@ def test_screen_shows_the_end_of_each_answer_and_the_last_decision():
 
 def test_decision_line_names_the_policy_as_it_is_typed():
     assert "fixed(k=3)" in decision_line(watched(5, 12)).plain
+
+
+def test_decision_line_says_where_there_is_no_cost_model():
+    decided = watched(5, 12)
+    assert "no cost model" in decision_line(decided).plain
+    decided.decision.model_state = MODEL_STATE_OK
+    decided.decision.expected_ms = 31.5
+    assert decision_line(decided).plain.endswith("in  31.5 ms")
 
 
 # ===================== Processes =====================
