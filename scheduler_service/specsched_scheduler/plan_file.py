@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from specsched_scheduler.plan_document import PlanDocument, PlanEntry, read_plan
 __all__ = ["plan", "plan_text"]
 
 _USAGE_EXIT_CODE = 2
-_MAX_LENS_SHOWN = 16
+_MAX_RUNS_SHOWN = 8
 
 
 def plan(
@@ -70,7 +71,7 @@ def _to_json(document: PlanDocument, outcomes: list[DecisionOutcome]) -> str:
         ({"name": entry.name} if entry.name else {}) | _answer(outcome)
         for entry, outcome in zip(document.entries, outcomes, strict=True)
     ]
-    return json.dumps(answers if document.is_list else answers[0], indent=2, allow_nan=False)
+    return json.dumps(answers if document.is_list else answers[0], allow_nan=False)
 
 
 def _answer(outcome: DecisionOutcome) -> dict[str, Any]:
@@ -94,16 +95,21 @@ def _flag_names(flags: DecisionFlags) -> list[str]:
 def _table(document: PlanDocument, outcomes: list[DecisionOutcome]) -> Table:
     table = Table("request", "policy", "budget", "verify_lens", "tokens", "ms", "model", "flags")
     for index, (entry, outcome) in enumerate(zip(document.entries, outcomes, strict=True)):
-        lens = outcome.verify_lens.tolist()
-        shown = " ".join(map(str, lens[:_MAX_LENS_SHOWN]))
         table.add_row(
             escape(entry.name or str(index)),
             outcome.policy,
             str(outcome.budget),
-            f"{shown} ..." if len(lens) > _MAX_LENS_SHOWN else shown,
+            _shorten(outcome.verify_lens.tolist()),
             f"{outcome.expected_tokens:.2f}",
             "" if outcome.expected_ms is None else f"{outcome.expected_ms:.3f}",
             outcome.model_state.name.lower(),
             " ".join(_flag_names(outcome.flags)),
         )
     return table
+
+
+def _shorten(lens: list[int]) -> str:
+    """Runs of equal lengths as LENGTHxTIMES."""
+    counted = [(length, len(list(run))) for length, run in itertools.groupby(lens)]
+    runs = [f"{length}x{times}" if times > 1 else str(length) for length, times in counted]
+    return " ".join(runs[:_MAX_RUNS_SHOWN]) + (" ..." if len(runs) > _MAX_RUNS_SHOWN else "")

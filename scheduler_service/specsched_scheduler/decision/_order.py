@@ -35,10 +35,7 @@ DEAD, CLOSED, OPEN = 0, 1, 2
 
 
 class Choice(NamedTuple):
-    """A budget, the sum of its gains, and the cut: it admits all gains above it, then ties.
-
-    cut = -1 stands for "above zero", cut = inf for none.
-    """
+    """A budget, the sum of its gains, and the cut: it admits all gains above it, then ties."""
 
     budget: int
     gain_sum: float
@@ -97,7 +94,7 @@ def bucket_edge(workspace: Workspace, num_gains: int, max_weight: float, bucket:
     """The cut that admits the gains of the buckets before `bucket` and no others."""
     num_buckets, shift = _bucket_shape(num_gains)
     if bucket >= num_buckets:
-        return -1.0
+        return 0.0
     workspace.gain[num_gains] = max_weight
     bits = workspace.gain.view(np.int64)
     bits[num_gains] -= np.int64(bucket) << shift

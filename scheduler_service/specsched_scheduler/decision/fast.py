@@ -75,13 +75,13 @@ def _search(
 def _count(
     policy_code: int, batch: Batch, gains: Gains, max_budget: int, workspace: Workspace
 ) -> Any:
-    """(budget, choice) of a policy that counts drafts, or of one without a cost model."""
+    """The choice of a policy that counts drafts, or of one without a cost model."""
     wanted = gains.num_above if policy_code == THRESHOLD else gains.num_drafts
     budget = 0 if policy_code == OFF else min(wanted, max_budget)
     if budget >= gains.num_gains:
-        return budget, Choice(gains.num_gains, gains.survival_sum, -1.0)
+        return Choice(budget, gains.survival_sum, 0.0)
     order_all(workspace, gains.num_gains, batch.max_weight)
-    return budget, sum_first(workspace.ordered, budget)
+    return sum_first(workspace.ordered, budget)
 
 
 @njit(cache=True, nogil=True)
@@ -122,20 +122,19 @@ def decide_step(
     objective = _objective_of(table, batch, step.num_other_tokens, num_left_out)
     if policy.code <= GREEDY_CAUSAL and table.has_model:
         choice = _search(policy.code, objective, gains.num_gains, step.max_budget, workspace)
-        budget = choice.budget
     else:
-        budget, choice = _count(policy.code, batch, gains, step.max_budget, workspace)
+        choice = _count(policy.code, batch, gains, step.max_budget, workspace)
     admitted = choice.gain_sum
     if batch.is_weighted:
         admitted = sum_admitted_survival(step, cap, choice, workspace)
     whole_step = _objective_of(table, batch, step.num_other_tokens, 0)
     return StepPlan(
-        budget,
+        choice.budget,
         cap,
         OK if table.has_model else NO_MODEL,
-        _flags_of(objective, gains, budget, step.max_budget),
+        _flags_of(objective, gains, choice.budget, step.max_budget),
         gains.num_repaired,
         gains.num_drafts,
         batch.num_sampling + admitted,
-        price_at(whole_step, budget) if table.has_model else 0.0,
+        price_at(whole_step, choice.budget) if table.has_model else 0.0,
     )
