@@ -182,6 +182,7 @@ def test_facts(target: str) -> None:
         assert client.model_info().served_model_name == "tiny"
         assert client.server_info().server_type == "vllm-grpc"
         assert client.loads().loads[0].num_running_reqs == 3
+        assert client.step_counters().counters.num_steps == 300
 
 
 async def test_facts_for_asyncio(target: str) -> None:
@@ -190,6 +191,7 @@ async def test_facts_for_asyncio(target: str) -> None:
         assert (await client.model_info()).vocab_size == 8
         assert (await client.server_info()).max_num_seqs == 4
         assert (await client.loads()).loads[0].num_waiting_reqs == 2
+        assert (await client.step_counters()).counters.num_planned_steps == 190
         await client.abort(["nobody"])
 
 

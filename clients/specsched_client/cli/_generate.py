@@ -56,7 +56,10 @@ def generate(
         ignore_eos=ignore_eos,
     )
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
-    jobs = [Job(title=text, prompt=_prompt(text, system, chat=chat)) for text in texts]
+    jobs = [
+        Job(index=index, title=text, prompt=_prompt(text, system, chat=chat))
+        for index, text in enumerate(texts)
+    ]
     errors = asyncio.run(run_jobs(jobs, sampling, target=target, timeout_s=timeout, as_json=json))
     if errors:
         raise typer.Exit(exit_code_of(errors[0]))

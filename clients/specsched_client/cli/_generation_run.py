@@ -16,6 +16,7 @@ from specsched_client.cli._generation_views import View, choose_view
 class Job:
     """One prompt and what has come of it. `seconds`: from sending it to its end."""
 
+    index: int
     title: str
     prompt: str | list[dict[str, str]]
     text: list[str] = field(default_factory=list)

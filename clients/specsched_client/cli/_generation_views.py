@@ -79,13 +79,14 @@ class PlainView(_Quiet):
     def finish(self, job: Job) -> None:
         """Print what is finished and next in order."""
         if len(self._jobs) == 1:
-            print()  # noqa: T201 - the output of the command
+            if job.text:
+                print()  # noqa: T201 - the output of the command
             _print_error(job)
             return
-        self._finished.add(id(job))
+        self._finished.add(job.index)
         while self._num_printed < len(self._jobs):
             following = self._jobs[self._num_printed]
-            if id(following) not in self._finished:
+            if following.index not in self._finished:
                 return
             self._print(following)
             self._num_printed += 1
@@ -185,8 +186,9 @@ def _one_line(text: str, width: int = 60) -> str:
 def _to_json(job: Job) -> dict[str, object]:
     completion = job.completion
     if completion is None:
-        return {"prompt": job.title, "error": str(job.error)}
+        return {"index": job.index, "prompt": job.title, "error": str(job.error)}
     return {
+        "index": job.index,
         "prompt": job.title,
         "text": completion.text,
         "finish_reason": completion.finish_reason,

@@ -1,24 +1,35 @@
 """Commands that other packages register in the entry-point group `specsched.commands`.
 
-An entry point names a typer.Typer or a function. It is loaded when it is asked for, so that
-`specsched generate` never imports a scheduler; one that cannot be loaded says what is missing.
+An entry point names a typer.Typer or a function. It is loaded when it is run or asked for its own
+help, so that `specsched generate` never imports a scheduler; one that cannot be loaded says why.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from specsched_client.cli._exit_codes import ExitCode
 
-GROUP = "specsched.commands"
+GROUP: Final = "specsched.commands"
+
+SUMMARIES: Final = {
+    "executor": "Serve a model; schedulers found in the run directory are attached.",
+    "plan": "Decide the steps of FILE: one plan request, or a list of them.",
+    "scheduler": "Run a scheduler that executors on this machine attach to.",
+}
+"""First lines of the help of commands known by name, so that a list does not import them all."""
 
 
 class PluginGroup(TyperGroup):
     """Its own commands, and those of `specsched.commands` that do not share a name with one."""
+
+    _is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands, sorted."""
@@ -28,7 +39,28 @@ class PluginGroup(TyperGroup):
         """The command of a name; None if there is none."""
         own = super().get_command(ctx, cmd_name)
         plugin = _plugins().get(cmd_name)
-        return own if own is not None or plugin is None else _load(plugin)
+        if own is not None or plugin is None:
+            return own
+        summary = SUMMARIES.get(cmd_name) if self._is_listing else None
+        return _described(cmd_name, summary) if summary else _load(plugin)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, which lists the commands."""
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Suggest commands."""
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextlib.contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
 
 
 def _plugins() -> dict[str, EntryPoint]:
@@ -40,29 +72,33 @@ def _load(plugin: EntryPoint) -> Any:
         target = plugin.load()
     except (ImportError, AttributeError) as error:
         return _unavailable(plugin, error)
-    if isinstance(target, typer.Typer):
-        command = typer.main.get_command(target)
-        command.name = plugin.name
-        return command
-    return _as_command(plugin.name, target)
+    if not isinstance(target, typer.Typer):
+        return _as_command(plugin.name, target)
+    command = typer.main.get_command(target)
+    command.name = plugin.name
+    return command
 
 
-def _as_command(name: str, function: Any) -> Any:
+def _as_command(name: str, function: Any, **context: Any) -> Any:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(name)(function)
+    app.command(name, context_settings=context)(function)
     return typer.main.get_command(app)
 
 
+def _described(name: str, summary: str) -> Any:
+    def listed() -> None:
+        raise NotImplementedError("stands in a list only")
+
+    listed.__doc__ = summary
+    return _as_command(name, listed)
+
+
 def _unavailable(plugin: EntryPoint, error: Exception) -> Any:
-    """A command that says why the real one is not there."""
+    """A command that, whatever its arguments, says why the real one is not there."""
 
     def explain() -> None:
         typer.echo(f"error: {plugin.name} cannot be loaded from {plugin.value}: {error}", err=True)
         raise typer.Exit(ExitCode.MISSING_PACKAGE)
 
     explain.__doc__ = f"(not available: {error})"
-    command = _as_command(plugin.name, explain)
-    # Options of the real command must not be refused as unknown before the reason is told.
-    command.ignore_unknown_options = True
-    command.allow_extra_args = True
-    return command
+    return _as_command(plugin.name, explain, ignore_unknown_options=True, allow_extra_args=True)

@@ -33,14 +33,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Ends a call of `service` whose handler raised, with the exception's status and message.
+    """Ends a call whose handler raised with the status and the message of the exception.
 
     An exception nobody foresaw is logged with its traceback; the client reads INTERNAL and no more.
-    Other services (health, reflection) answer their own errors.
+    Calls of other services than the given ones (health, reflection) answer their own errors.
     """
 
-    def __init__(self, service: str) -> None:
-        self._prefix = f"/{service}/"
+    def __init__(self, *services: str) -> None:
+        self._prefixes = tuple(f"/{service}/" for service in services)
 
     async def intercept_service(
         self,
@@ -50,7 +50,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         """Wrap the handler of one call."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
-        if handler is None or not method.startswith(self._prefix):
+        if handler is None or not method.startswith(self._prefixes):
             return handler
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from specsched_executor.core import DeltaSink, GenerationRequest, RequestError, TokenDelta
 from specsched_executor.gateway import Gateway, GatewayConfig, ServedModel, build_server
+from specsched_protocol.plan import FallbackReason
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers
 
@@ -46,6 +47,19 @@ class FakeStats:
     num_used_tokens: int = 25
     max_tokens: int = 100
     num_output_tokens: int = 1000
+    num_steps: int = 300
+    num_planned_steps: int = 190
+    num_fallback_steps: Mapping[FallbackReason, int] = dataclasses.field(
+        default_factory=lambda: {FallbackReason.LATE: 10}
+    )
+    num_rows: int = 1500
+    num_drafted_tokens: int = 900
+    num_scheduled_tokens: int = 800
+    num_verified_tokens: int = 700
+    num_accepted_tokens: int = 600
+    num_preemptions: int = 0
+    num_failed_steps: int = 0
+    num_failed_requests: int = 0
 
 
 class FakeEngine:

@@ -1,0 +1,429 @@
+"""`specsched` as a user meets it: output, one-line errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import typer
+from specsched_client.cli import _plugins, main
+from specsched_protocol.v1 import plan_pb2, scheduler_pb2, scheduler_pb2_grpc
+
+from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving_in_thread
+
+ANSWER = "hello world good bye"
+NOBODY = "127.0.0.1:1"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("SPECSCHED_RUN_DIR", str(tmp_path / "run"))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["specsched", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
+    """Remembers its policy; refuses one called "unknown"."""
+
+    def __init__(self) -> None:
+        self.policy = plan_pb2.PolicySpec(name="throughput")
+
+    def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
+        counters = scheduler_pb2.PlannerCounters(num_decisions=41, plan_us_p50=7)
+        attachment = scheduler_pb2.AttachmentStatus(
+            executor_name="executor-1",
+            lane=2,
+            transport=scheduler_pb2.TRANSPORT_SHARED_MEMORY,
+            counters=counters,
+        )
+        return scheduler_pb2.GetStatusResponse(
+            version="1.2.3",
+            policy=self.policy,
+            policies=["throughput", "fixed"],
+            attachments=[attachment],
+        )
+
+    def SetPolicy(self, request: Any, context: Any) -> scheduler_pb2.SetPolicyResponse:
+        if request.policy.name == "unknown":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "policy 'unknown' is unknown")
+        previous, self.policy = self.policy, request.policy
+        return scheduler_pb2.SetPolicyResponse(policy=self.policy, previous_policy=previous)
+
+
+@pytest.fixture
+def start_scheduler(tmp_path: Path) -> Iterator[Callable[[str], FakeScheduler]]:
+    servers: list[grpc.Server] = []
+    folder = tmp_path / "run" / "schedulers"
+    folder.mkdir(parents=True)
+
+    def start(name: str) -> FakeScheduler:
+        servicer = FakeScheduler()
+        server = grpc.server(futures.ThreadPoolExecutor(2))
+        scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+        server.add_insecure_port(f"unix:{folder / name}.sock")
+        server.start()
+        servers.append(server)
+        return servicer
+
+    yield start
+    for server in servers:
+        server.stop(grace=None).wait()
+
+
+# ===================== generate =====================
+
+
+def test_one_prompt_prints_its_text_and_nothing_else(run: Run, target: str) -> None:
+    assert run("generate", "hello", "--target", target) == (0, ANSWER + "\n", "")
+
+
+def test_several_prompts_are_told_apart_and_keep_their_order(run: Run, target: str) -> None:
+    code, out, _ = run("generate", "hello", "world", "--target", target, "--raw")
+    assert (code, out) == (0, f"--- hello\n{ANSWER}\n--- world\n{ANSWER}\n")
+
+
+def test_json_has_an_object_a_line(run: Run, target: str) -> None:
+    code, out, _ = run("generate", "hello", "--target", target, "--json", "--max-tokens", "2")
+    (answer,) = map(json.loads, out.splitlines())
+    assert code == 0
+    assert answer.pop("seconds") >= 0
+    assert answer.pop("request_id")
+    assert answer == {
+        "index": 0,
+        "prompt": "hello",
+        "text": "hello world",
+        "finish_reason": "length",
+        "matched_stop": None,
+        "token_ids": [3, 4],
+        "num_prompt_tokens": 3,
+        "num_output_tokens": 2,
+        "num_draft_tokens": 4,
+        "num_accepted_tokens": 3,
+    }
+
+
+def test_options_reach_the_engine(run: Run, target: str, engine: AnsweringEngine) -> None:
+    options = "--temperature 0 --top-k 4 --top-p 0.5 --seed 9 --max-tokens 3 --ignore-eos"
+    run("generate", "hello", "--target", target, *options.split(), "--stop", "x", "--stop", "y z")
+    (request,) = engine.requests.values()
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.0, 4, 0.5)
+    assert (sampling.seed, sampling.max_tokens, sampling.ignore_eos) == (9, 3, True)
+    assert sampling.stop == ("x", "y z")
+
+
+def test_chat_uses_the_template_and_raw_does_not(
+    run: Run, target: str, engine: AnsweringEngine
+) -> None:
+    run("generate", "hello", "--target", target)
+    run("generate", "hello", "--target", target, "--raw")
+    run("generate", "hello", "--target", target, "--system", "good")
+    prompts = [request.prompt_token_ids for request in engine.requests.values()]
+    assert prompts == [(1, 3, 2), (3,), (0, 5, 1, 3, 2)]
+
+
+def test_a_prompt_comes_from_stdin(
+    run: Run, target: str, engine: AnsweringEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.write(write, b"good bye")
+    os.close(write)
+    with os.fdopen(read) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        run("generate", "-", "--target", target, "--raw")
+    (request,) = engine.requests.values()
+    assert request.prompt_token_ids == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["hello", "--temperature", "-1"], "temperature = -1.0"),
+        (["hello", "--top-p", "0"], "top_p = 0.0"),
+        (["hello", "--max-tokens", "0"], "max_tokens = 0"),
+        (["hello", "--timeout", "0"], "timeout_s = 0.0"),
+        (["hello", "--raw", "--system", "x"], "--system has no effect with --raw"),
+        ([""], "the prompt is empty"),
+    ],
+)
+def test_bad_input_is_named_in_one_line(
+    run: Run, target: str, arguments: list[str], named: str
+) -> None:
+    code, out, err = run("generate", *arguments, "--target", target)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {named}")
+    assert err.count("\n") == 1
+
+
+def test_refusals_of_the_executor_are_bad_input(
+    run: Run, target: str, engine: AnsweringEngine
+) -> None:
+    engine.refusal = "prompt has 99 tokens; accepted: at most 64"
+    assert run("generate", "hello", "--target", target) == (2, "", f"error: {engine.refusal}\n")
+
+
+def test_nobody_there(run: Run) -> None:
+    code, out, err = run("generate", "hello", "--target", NOBODY)
+    assert (code, out) == (3, "")
+    assert err == f"error: nobody answers at {NOBODY} (connection refused)\n"
+
+
+def test_no_end_in_time(run: Run) -> None:
+    with serving_in_thread(FakeEngine()) as target:
+        code, out, err = run("generate", "hello", "--target", target, "--timeout", "0.5")
+    assert (code, out, err) == (4, "", f"error: {target} did not finish in time\n")
+
+
+def test_json_tells_errors_too(run: Run) -> None:
+    code, out, _ = run("generate", "hello", "--target", NOBODY, "--json")
+    answer = json.loads(out)
+    assert (code, answer["prompt"]) == (3, "hello")
+    assert NOBODY in answer["error"]
+
+
+def test_a_terminal_shows_all_prompts_side_by_side(target: str) -> None:
+    leader, follower = pty.openpty()
+    script = "from specsched_client.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "generate", "hello", "world", "--target", target],
+        stdout=follower,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while piece := os.read(leader, 65536):
+            shown += piece
+    except OSError:
+        pass  # how Linux tells that the other end has closed
+    os.close(leader)
+    assert process.wait() == 0
+    text = shown.decode()
+    assert text.count(ANSWER) >= 2
+    assert "3 of 4 drafts accepted" in text
+    assert "\x1b[" in text
+
+
+# ===================== status =====================
+
+
+def test_status_shows_both_processes(
+    run: Run, target: str, start_scheduler: Callable[[str], FakeScheduler]
+) -> None:
+    start_scheduler("default")
+    code, out, err = run("status", "--target", target)
+    assert (code, err) == (0, "")
+    for fact in (
+        "tiny (torch.float32)",
+        "3 of 4 running, 2 waiting",
+        "25% of 100 tokens",
+        "190 in time; fallbacks: 10 late",
+    ):
+        assert fact in out
+    for fact in ("scheduler default", "throughput", "executor-1, lane 2, shared memory", "41"):
+        assert fact in out
+    assert "\x1b[" not in out
+
+
+def test_status_as_json(
+    run: Run, target: str, start_scheduler: Callable[[str], FakeScheduler]
+) -> None:
+    start_scheduler("blue")
+    start_scheduler("green")
+    code, out, _ = run("status", "--target", target, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["executor"]["health"] == {"healthy": True, "message": "serving"}
+    assert report["executor"]["load"]["num_waiting_reqs"] == 2
+    assert report["executor"]["counters"]["num_accepted_tokens"] == "600"
+    assert sorted(report["schedulers"]) == ["blue", "green"]
+    assert report["schedulers"]["blue"]["version"] == "1.2.3"
+
+
+def test_status_of_what_is_left(run: Run, start_scheduler: Callable[[str], FakeScheduler]) -> None:
+    start_scheduler("default")
+    code, out, _ = run("status", "--target", NOBODY)
+    assert code == 0
+    assert "nobody answers" in out
+    assert "1.2.3" in out
+
+
+def test_status_of_nothing(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("status", "--target", NOBODY)
+    assert code == 3
+    assert "nobody answers" in out
+    assert "no scheduler in the run directory" in out
+    assert not (tmp_path / "run").exists()
+
+
+# ===================== policy =====================
+
+
+def test_policy_get_and_set(run: Run, start_scheduler: Callable[[str], FakeScheduler]) -> None:
+    scheduler = start_scheduler("default")
+    assert run("policy", "get") == (0, "throughput\n", "")
+    assert run("policy", "set", "fixed(k=2)") == (0, "default: throughput -> fixed(k=2)\n", "")
+    assert dict(scheduler.policy.parameters) == {"k": 2.0}
+    code, out, _ = run("policy", "get", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "scheduler": "default",
+        "policy": "fixed(k=2)",
+        "policies": ["throughput", "fixed"],
+    }
+
+
+def test_policy_refusals(run: Run, start_scheduler: Callable[[str], FakeScheduler]) -> None:
+    start_scheduler("default")
+    unknown = "error: policy 'unknown' is unknown\n"
+    assert run("policy", "set", "unknown") == (2, "", unknown)
+    code, _, err = run("policy", "set", "fixed(")
+    assert code == 2
+    assert err.startswith("error: policy 'fixed('; accepted: NAME")
+
+
+def test_a_scheduler_is_chosen_by_name_or_path(
+    run: Run, start_scheduler: Callable[[str], FakeScheduler], tmp_path: Path
+) -> None:
+    blue, green = start_scheduler("blue"), start_scheduler("green")
+    code, _, err = run("policy", "set", "off")
+    assert code == 2
+    assert "blue, green" in err
+    assert run("policy", "set", "off", "--scheduler", "green")[0] == 0
+    path = tmp_path / "run" / "schedulers" / "blue.sock"
+    assert run("policy", "set", "ratio", "--scheduler", str(path))[0] == 0
+    assert (blue.policy.name, green.policy.name) == ("ratio", "off")
+    assert run("policy", "get", "--scheduler", f"unix:{path}")[1] == "ratio\n"
+    code, _, err = run("policy", "get", "--scheduler", "red")
+    assert (code, err) == (
+        2,
+        "error: --scheduler red: no such scheduler; present: blue, green\n",
+    )
+    code, _, err = run("policy", "get", "--scheduler", str(tmp_path / "none.sock"))
+    assert code == 2
+    assert "no socket is there" in err
+
+
+def test_no_scheduler(run: Run) -> None:
+    code, _, err = run("policy", "get")
+    assert code == 3
+    assert err.startswith("error: no scheduler in ")
+
+
+# ===================== commands of other packages =====================
+
+
+def plugin(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, _plugins.GROUP)
+
+
+def greet(name: str) -> None:
+    """Greet somebody."""
+    typer.echo(f"hello {name}")
+
+
+tools = typer.Typer(help="Tools.")
+
+
+@tools.command()
+def hammer() -> None:
+    """Hit."""
+    typer.echo("bang")
+
+
+@tools.command()
+def saw() -> None:
+    """Cut."""
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    found = [
+        plugin("greet", f"{__name__}:greet"),
+        plugin("tools", f"{__name__}:tools"),
+        plugin("broken", "a_package_that_is_not_there.commands:run"),
+        plugin("scheduler", "another_that_is_not_there:run"),
+        plugin("status", f"{__name__}:greet"),
+    ]
+    monkeypatch.setattr(_plugins, "entry_points", lambda group: found)
+    return found
+
+
+@pytest.mark.usefixtures("plugins")
+def test_functions_and_apps_of_others_are_commands(run: Run) -> None:
+    assert run("greet", "you") == (0, "hello you\n", "")
+    assert run("tools", "hammer") == (0, "bang\n", "")
+
+
+@pytest.mark.usefixtures("plugins")
+def test_help_lists_commands_of_others(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for line in ("Greet somebody.", "Tools.", "(not available: No module named", "executors on"):
+        assert line in out
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_command_that_cannot_be_loaded_says_why(run: Run) -> None:
+    code, out, err = run("broken", "--any", "argument")
+    assert (code, out) == (5, "")
+    assert err.startswith("error: broken cannot be loaded from a_package_that_is_not_there")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("plugins")
+def test_others_cannot_replace_our_commands(run: Run) -> None:
+    assert run("status", "--target", NOBODY)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("executor", "specsched_executor.commands:executor"),
+        ("plan", "specsched_scheduler.plan_file:plan"),
+        ("scheduler", "specsched_scheduler.commands:scheduler"),
+    ],
+)
+def test_summaries_are_those_of_the_commands(name: str, module: str) -> None:
+    command = _plugins._load(plugin(name, module))
+    assert command.help.strip().splitlines()[0] == _plugins.SUMMARIES[name]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = ("grpc", "numba", "numpy", "torch", "tokenizers", "specsched_scheduler")
+    script = (
+        "import sys, atexit; from specsched_client.cli import main;"
+        f"atexit.register(lambda: print([m for m in {heavy} if m in sys.modules]));"
+        "main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_usage_errors_exit_with_2(run: Run) -> None:
+    code, _, err = run("generate", "hello", "--tempature", "1")
+    assert code == 2
+    assert "--tempature" in err
