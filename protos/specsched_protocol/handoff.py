@@ -6,13 +6,13 @@ gRPC cannot carry descriptors, so the Attach stream carries a nonce and this soc
     executor -> scheduler   magic, status, reason; with status 0 SCM_RIGHTS:
                             executor region, lane region, doorbell eventfd  one packet
 
-Both ends check by SO_PEERCRED that the other runs as the same user. A nonce is good for one
-hand-over. Packets (SOCK_SEQPACKET) have a fixed size and one total time limit, so a peer can
-neither grow a buffer nor hold a place for long.
+Both ends check by SO_PEERCRED that the other runs as the same user. A nonce is good once. Packets
+(SOCK_SEQPACKET) have a fixed size and one time limit: a peer can neither grow a buffer nor stay.
 """
 
 from __future__ import annotations
 
+import array
 import hmac
 import os
 import secrets
@@ -44,13 +44,15 @@ _MAGIC = b"SPECHAND"
 _REQUEST = struct.Struct(f"<8sI{NONCE_BYTES}s")
 _RESPONSE = struct.Struct("<8sI116s")
 _UCRED = struct.Struct("iII")
+_TIMEVAL = struct.Struct("ll")
 _GRANTED = 0
 _REFUSED = 1
 _NUM_DESCRIPTORS = 3
 _MAX_OFFERS = 16
 _MAX_CONNECTIONS = 8
-_BACKLOG = 16
-_TIMEOUT_S = 2.0
+_BACKLOG = 64
+_SERVER_TIMEOUT_S = 2.0
+_CLIENT_TIMEOUT_S = 10.0  # longer: a connection may wait for silent peers before it
 
 _log = structlog.get_logger(__name__)
 
@@ -88,7 +90,7 @@ class HandoffServer:
         self,
         path: Path,
         *,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = _SERVER_TIMEOUT_S,
         get_peer_uid: Callable[[socket.socket], int] = peer_uid,
     ) -> None:
         self.path = check_socket_path(path)
@@ -121,21 +123,18 @@ class HandoffServer:
         """Stop listening and remove the socket. Offers not claimed are void."""
         with self._lock:
             self._offers.clear()
-        # shutdown wakes the accepting thread; close alone would leave it blocked.
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread; close would not
         self._thread.join()
         self._listener.close()
         self.path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
         while True:
+            self._places.acquire()  # further peers wait in the backlog
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                continue
             threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
 
     def _handle(self, connection: socket.socket) -> None:
@@ -156,18 +155,15 @@ class HandoffServer:
             reason = str(error).encode()[:116]
             connection.send(_RESPONSE.pack(_MAGIC, _REFUSED, reason))
             return
-        fds = [
-            descriptors.executor_region.fileno(),
-            descriptors.lane_region.fileno(),
-            descriptors.doorbell.fileno(),
-        ]
+        owned = (descriptors.executor_region, descriptors.lane_region, descriptors.doorbell)
+        fds = [descriptor.fileno() for descriptor in owned]
         socket.send_fds(connection, [_RESPONSE.pack(_MAGIC, _GRANTED, b"")], fds)
 
     def _claim(self, connection: socket.socket) -> SharedDescriptors:
+        packet = connection.recv(_REQUEST.size + 1)
         uid = self._get_peer_uid(connection)
         if uid != os.geteuid():
             raise HandoffError(f"peer runs as uid {uid}, accepted is {os.geteuid()}")
-        packet = connection.recv(_REQUEST.size + 1)
         if len(packet) != _REQUEST.size:
             size = "more" if len(packet) > _REQUEST.size else str(len(packet))
             raise HandoffError(f"request has {size} bytes, expected {_REQUEST.size}")
@@ -191,8 +187,7 @@ def _listen(path: Path) -> socket.socket:
     remove_stale_socket(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        # The mode of the inode before bind: there is no moment at which others could connect.
-        os.fchmod(listener.fileno(), 0o600)
+        os.fchmod(listener.fileno(), 0o600)  # before bind: others can connect at no moment
         listener.bind(os.fspath(path))
         listener.listen(_BACKLOG)
     except BaseException:
@@ -205,7 +200,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def fetch_descriptors(
-    path: Path, nonce: bytes, *, timeout_s: float = _TIMEOUT_S
+    path: Path, nonce: bytes, *, timeout_s: float = _CLIENT_TIMEOUT_S
 ) -> SharedDescriptors:
     """Claim the descriptors offered with `nonce` at the executor's socket `path`.
 
@@ -215,9 +210,13 @@ def fetch_descriptors(
     if len(nonce) != NONCE_BYTES:
         raise HandoffError(f"nonce has {len(nonce)} bytes, expected {NONCE_BYTES}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(timeout_s)
         try:
+            # A blocking connect waits for a place in the backlog, a non-blocking one fails.
+            seconds, fraction = divmod(timeout_s, 1.0)
+            time_limit = _TIMEVAL.pack(int(seconds), int(fraction * 1e6))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, time_limit)
             connection.connect(os.fspath(check_socket_path(path)))
+            connection.settimeout(timeout_s)
             if peer_uid(connection) != os.geteuid():
                 raise HandoffError(f"the executor at {path} runs as another user")
             connection.send(_REQUEST.pack(_MAGIC, ABI_VERSION, nonce))
@@ -227,9 +226,16 @@ def fetch_descriptors(
 
 
 def _receive(connection: socket.socket) -> SharedDescriptors:
-    packet, fds, flags, _ = socket.recv_fds(
-        connection, _RESPONSE.size + 1, _NUM_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+    fds = array.array("i")
+    # Not socket.recv_fds: it drops the flags, and the descriptors would survive an exec.
+    packet, ancillary, flags, _ = connection.recvmsg(
+        _RESPONSE.size + 1,
+        socket.CMSG_SPACE(_NUM_DESCRIPTORS * fds.itemsize),
+        socket.MSG_CMSG_CLOEXEC,
     )
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     owned = [OwnedDescriptor(fd) for fd in fds]
     if len(packet) != _RESPONSE.size or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         raise HandoffError("the executor's answer is malformed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from specsched_protocol.plan import NO_BUDGET_CAP, ConfidenceRows, PlanRequest, StepReport
 
 
@@ -36,7 +35,7 @@ def make_request(
     max_budget: int = NO_BUDGET_CAP,
     generation: int = 1,
 ) -> PlanRequest:
-    """A plan request of rows 0..num_rows-1, all decoding, from step_id - 2 unless told otherwise."""
+    """A plan request of rows 0..num_rows-1, all decoding, by default from step_id - 2."""
     return PlanRequest(
         step_id=step_id,
         source_step_id=step_id - 2 if source_step_id is None else source_step_id,

@@ -8,7 +8,6 @@ import stat
 from pathlib import Path
 
 import pytest
-
 from specsched_protocol import run_dir
 from specsched_protocol.run_dir import (
     RunDir,
@@ -64,7 +63,7 @@ def test_symbolic_link_is_refused(tmp_path: Path):
 
 
 def test_missing_parent_is_named(tmp_path: Path):
-    with pytest.raises(RunDirError, match="cannot create run directory .*: No such file"):
+    with pytest.raises(RunDirError, match=r"cannot create run directory .*: No such file"):
         RunDir.open(tmp_path / "absent" / "run")
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.shm import (
     ExecutorRegion,
@@ -65,7 +64,12 @@ def test_blocks_do_not_overlap_and_are_aligned(max_requests, max_draft_tokens, n
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("max_requests", 0), ("max_requests", 65537), ("max_draft_tokens", 65), ("num_report_slots", 1)],
+    [
+        ("max_requests", 0),
+        ("max_requests", 65537),
+        ("max_draft_tokens", 65),
+        ("num_report_slots", 1),
+    ],
 )
 def test_impossible_shapes_name_the_field(field: str, value: int):
     with pytest.raises(LayoutError, match=f"{field} is {value}, accepted are"):
@@ -95,8 +99,10 @@ def test_lane_is_written_by_the_scheduler_only():
         created.words[-1] = 1
 
 
-@pytest.mark.parametrize("create", [lambda: create_executor_region(SHAPE, BOOT_ID),
-                                    lambda: create_lane_region(BOOT_ID, 0, 1)])
+@pytest.mark.parametrize(
+    "create",
+    [lambda: create_executor_region(SHAPE, BOOT_ID), lambda: create_lane_region(BOOT_ID, 0, 1)],
+)
 def test_sizes_and_seals_are_final(create: Callable[[], ExecutorRegion]):
     region = create()
     size = os.fstat(region.fd.fileno()).st_size
@@ -158,14 +164,14 @@ def test_each_header_field_is_checked(index: int, name: str):
 def test_a_wrong_report_ring_is_refused(num_slots: int):
     words = create_executor_region(SHAPE, BOOT_ID).words.copy()
     words[9] = num_slots
-    with pytest.raises(RegionError, match="num_report_slots|total bytes"):
+    with pytest.raises(RegionError, match=r"num_report_slots|total bytes"):
         open_forged(forge(words, ALL_SEALS))
 
 
 @pytest.mark.parametrize("missing", [0x1, 0x2, 0x4, 0x10])
 def test_each_seal_is_required(missing: int):
     words = create_executor_region(SHAPE, BOOT_ID).words
-    with pytest.raises(RegionError, match="seals .*, required are"):
+    with pytest.raises(RegionError, match=r"seals .*, required are"):
         open_forged(forge(words, ALL_SEALS & ~missing))
 
 
