@@ -1,0 +1,43 @@
+"""`make demo` on real processes and the real model, short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.repository import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def demo(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "scripts.demo", *options]
+    return subprocess.run(
+        command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=380
+    )
+
+
+def test_demo_answers_every_prompt_and_tells_what_was_counted(tmp_path):
+    logs = tmp_path / "logs"
+    done = demo("--max-tokens", "24", "--policy", "throughput", "--policy", "off", "--logs", logs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" tokens) ---\n") == 2 * 6
+    assert "texts the same under every policy: yes" in done.stdout
+    assert float(re.search(r"plan on time: ([\d.]+)%", done.stdout)[1]) > 0
+    verified = re.search(r"tokens verified +│ +([\d,]+) │ +([\d,]+) │", done.stdout)
+    assert int(verified[1].replace(",", "")) > 0
+    assert verified[2] == "0"
+    for name in ("scheduler", "executor"):
+        assert '"event"' in (logs / f"{name}.log").read_text()
+
+
+def test_demo_says_why_a_process_failed_and_exits_with_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECSCHED_EXECUTOR_MODEL", "/no/such/model.gguf")
+    done = demo("--logs", tmp_path / "logs")
+    assert done.returncode == 1
+    assert "the executor process ended early" in done.stdout
+    assert "/no/such/model.gguf" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
