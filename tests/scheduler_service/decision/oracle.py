@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
 
 import numpy as np
-
 from specsched_scheduler.decision import NO_CAP, ContextCost, CostModel, DecisionInputs
 
 
@@ -70,7 +70,7 @@ def curve(points: dict[int, float], index: int, limit: float = math.inf) -> floa
     tail = [size for size in sizes if size > limit]
     if tail and index <= tail[0]:
         return points[tail[0]]
-    for left, right in zip(tail, tail[1:], strict=False):
+    for left, right in itertools.pairwise(tail):
         if left <= index <= right:
             share = (index - left) / (right - left)
             return points[left] + share * (points[right] - points[left])

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specsched_scheduler.decision import (
     NO_CAP,
     CostModel,
@@ -25,6 +24,7 @@ from specsched_scheduler.decision.fast import StepPlan, decide_step
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.decision.workspace import RunningMean, new_running_mean, new_workspace
 from specsched_scheduler.policies import BuiltPolicy, build_policy
+
 from tests.scheduler_service.decision.oracle import Step
 from tests.scheduler_service.decision.strategies import steps
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specsched_scheduler.decision import decide
 from specsched_scheduler.policies import build_policy
+
 from tests.scheduler_service.decision import oracle
 from tests.scheduler_service.decision.oracle import Step
 from tests.scheduler_service.decision.strategies import steps
