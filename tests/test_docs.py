@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.repository import ROOT
 
+SPECSCHED = Path(sys.executable).with_name("specsched")
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]+)?\)")
+SPECSCHED_CALL = re.compile(r"^specsched ((?:[a-z]+ ?)+)", flags=re.MULTILINE)
 MAKE_CALL = re.compile(r"(?:^|`)make ([a-z-]+)", flags=re.MULTILINE)
 
 
@@ -40,6 +44,18 @@ def test_links_lead_somewhere(document):
 def test_make_targets_in_the_text_exist(document):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert set(MAKE_CALL.findall(document.read_text())) <= set(targets)
+
+
+def test_commands_in_the_text_exist():
+    """Asked of the command itself: an unknown word in front of --help is an error."""
+    calls = {c.strip() for d in DOCUMENTS for c in SPECSCHED_CALL.findall(d.read_text())}
+    assert {"scheduler", "executor", "policy set"} <= calls
+    for call in sorted(calls):
+        words = call.split()[: 2 if call.startswith("policy") else 1]
+        done = subprocess.run(
+            [SPECSCHED, *words, "--help"], check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_readme_is_short_and_begins_with_the_two_commands():
