@@ -23,7 +23,7 @@ from tests.integration.processes import ExecutorProcess, start_executor, wait_un
 
 MODEL = "smollm2-under-test"
 QUESTION = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
-REPEATING = [{"role": "user", "content": "Say these words again: red green blue red green blue"}]
+REPEATING = [{"role": "user", "content": "List: a1 b2 c3 a1 b2 c3 a1 b2 c3. Continue the list."}]
 MAX_TOKENS = 24
 
 
@@ -180,7 +180,8 @@ def test_usage_tells_drafts_accepted_and_rejected(smg: SmgProcess) -> None:
     status, body = smg.chat(REPEATING, max_tokens=48)
     assert status == 200, body
     details = body["usage"]["completion_tokens_details"]
-    assert details["accepted_prediction_tokens"] + details["rejected_prediction_tokens"] > 0
+    assert details["accepted_prediction_tokens"] > 0
+    assert details["rejected_prediction_tokens"] >= 0
 
 
 def test_stop_strings_end_the_answer(smg: SmgProcess) -> None:

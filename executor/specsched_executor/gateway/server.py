@@ -64,10 +64,8 @@ def build_server(
 
     Raises GatewayError when the address cannot be bound.
     """
-    server = grpc.aio.server(
-        interceptors=[StatusInterceptor(SERVICE_NAME, counters_servicer.SERVICE_NAME)],
-        options=_options(config),
-    )
+    statuses = StatusInterceptor(SERVICE_NAME, counters_servicer.SERVICE_NAME)
+    server = grpc.aio.server(interceptors=[statuses], options=_options(config))
     sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(
         VllmEngineServicer(engine, sessions, model, tokenizer), server
