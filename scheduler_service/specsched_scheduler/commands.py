@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 import structlog
 from specsched_protocol.logs import configure_logging
@@ -10,9 +11,8 @@ from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
 
 from specsched_scheduler.config import SchedulerConfig
-from specsched_scheduler.decision.errors import PolicyError
+from specsched_scheduler.policies import PolicyError, build_policy
 from specsched_scheduler.service import SchedulerServer, ServiceError
-from specsched_scheduler.service.wire import parse_policy
 
 __all__ = ["scheduler"]
 
@@ -23,13 +23,20 @@ def run(config: SchedulerConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit status."""
     configure_logging(config.log_level, config.log_format)
     try:
-        policy = parse_policy(config.policy)
+        policy = build_policy(config.policy)
         run_dir = RunDir.open(config.run_dir)
-        asyncio.run(SchedulerServer(config, run_dir, policy).serve())
+        asyncio.run(_serve(SchedulerServer(config, run_dir, policy)))
     except (PolicyError, RunDirError, ServiceError) as error:
         _log.error("cannot start", reason=str(error))
         return 2
     return 0
+
+
+async def _serve(server: SchedulerServer) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stop)
+    await server.serve()
 
 
 scheduler = settings_command(

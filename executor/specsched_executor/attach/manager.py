@@ -220,10 +220,14 @@ class AttachManager:
             successor = self._active.scheduler_name if self._active else None
             if not was_attached and not self._stopping.is_set():
                 self._back_off(session.socket_path, candidate, reason)
-        if was_attached:
-            _log.warning(
-                "lost scheduler", scheduler=session.scheduler_name, reason=reason, active=successor
-            )
+        if not was_attached:
+            return
+        if self._stopping.is_set():
+            _log.info("detached from scheduler", scheduler=session.scheduler_name)
+            return
+        _log.warning(
+            "lost scheduler", scheduler=session.scheduler_name, reason=reason, active=successor
+        )
 
     def _activate(self, session: AttachSession | None) -> None:
         self._active = session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import ServiceError
+from .errors import ServiceError, SocketInUseError
 from .server import SERVICE_NAME, SchedulerServer
 
-__all__ = ["SERVICE_NAME", "SchedulerServer", "ServiceError"]
+__all__ = ["SERVICE_NAME", "SchedulerServer", "ServiceError", "SocketInUseError"]

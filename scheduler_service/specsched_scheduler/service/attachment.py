@@ -6,8 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from specsched_scheduler.decision.wire import policy_to_message
+from specsched_scheduler.policies import BuiltPolicy
 
 from .errors import InvalidMessageError
 from .planning import Planning
@@ -36,10 +38,10 @@ class Attachment:
         self.end_reason = reason
         self._outbox.put_nowait(None)
 
-    def follow(self, policy: plan_pb2.PolicySpec) -> None:
+    def follow(self, policy: BuiltPolicy) -> None:
         """Plan by `policy` from the next decision on, and tell the executor."""
         self.planning.set_policy(policy)
-        changed = pb.PolicyChanged(policy=policy)
+        changed = pb.PolicyChanged(policy=policy_to_message(policy))
         self._outbox.put_nowait(pb.AttachResponse(policy_changed=changed))
 
     async def responses(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from specsched_protocol.v1 import plan_pb2
+from specsched_scheduler.policies import BuiltPolicy
 
 from .attachment import Attachment
 from .errors import NotReadyError, TooManyAttachmentsError
@@ -17,7 +17,7 @@ __all__ = ["Attachments"]
 class Attachments:
     """Registry of attachments. Lives on the server's event loop, so it needs no lock."""
 
-    def __init__(self, policy: plan_pb2.PolicySpec, max_attachments: int) -> None:
+    def __init__(self, policy: BuiltPolicy, max_attachments: int) -> None:
         self.policy = policy
         self._max_attachments = max_attachments
         self._members: list[Attachment] = []
@@ -59,7 +59,7 @@ class Attachments:
         finally:
             self._members.remove(attachment)
 
-    def set_policy(self, policy: plan_pb2.PolicySpec) -> plan_pb2.PolicySpec:
+    def set_policy(self, policy: BuiltPolicy) -> BuiltPolicy:
         """Plan every attachment by `policy` from its next decision on; return the previous one."""
         previous, self.policy = self.policy, policy
         for attachment in self._members:

@@ -10,11 +10,14 @@ from specsched_protocol.shm import LayoutError, RegionError
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
 from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision, attach_regions
 from specsched_scheduler.planner.regions import SchedulerRegions
+from specsched_scheduler.policies import BuiltPolicy
 
 from .errors import PeerRefusedError
-from .wire import cost_model, decision_message, select_policy
+from .selection import select_policy
+from .wire import decision_message
 
 __all__ = ["Planning"]
 
@@ -27,19 +30,18 @@ class Planning:
     def __init__(
         self,
         regions: SchedulerRegions,
-        cost: plan_pb2.CostModel,
-        policy: plan_pb2.PolicySpec,
+        hello: pb.Hello,
+        policy: BuiltPolicy,
         config: PlannerConfig,
     ) -> None:
         self._policies = {0: policy}
-        model = cost_model(cost)
+        self._max_draft_tokens = hello.model.max_draft_tokens
+        model = cost_model_from_message(hello.cost, self._max_draft_tokens)
         self._has_model = model.has_model
         self._planner = Planner(regions, select_policy(policy, policy_id=0), model, config)
 
     @classmethod
-    async def open(
-        cls, hello: pb.Hello, policy: plan_pb2.PolicySpec, config: PlannerConfig
-    ) -> Self:
+    async def open(cls, hello: pb.Hello, policy: BuiltPolicy, config: PlannerConfig) -> Self:
         """Map what `hello` offers and start to plan.
 
         Raises PeerRefusedError for regions that cannot be had or used, InvalidRequestError for an
@@ -53,7 +55,7 @@ class Planning:
             regions = await asyncio.to_thread(attach_regions, hello)
         except (HandoffError, LayoutError, RegionError) as error:
             raise PeerRefusedError(f"no shared memory: {error}") from error
-        planning = cls(regions, hello.cost, policy, config)
+        planning = cls(regions, hello, policy, config)
         planning._planner.start()
         return planning
 
@@ -62,11 +64,11 @@ class Planning:
         await asyncio.to_thread(self._planner.stop)
 
     @property
-    def policy(self) -> plan_pb2.PolicySpec:
+    def policy(self) -> BuiltPolicy:
         """The policy of the next decision."""
         return self._policies[max(self._policies)]
 
-    def set_policy(self, policy: plan_pb2.PolicySpec) -> None:
+    def set_policy(self, policy: BuiltPolicy) -> None:
         """Plan by `policy` from the next decision on."""
         policy_id = max(self._policies) + 1
         self._policies[policy_id] = policy
@@ -76,7 +78,7 @@ class Planning:
 
     def set_cost(self, cost: plan_pb2.CostModel) -> None:
         """Price steps by `cost` from the next decision on; InvalidRequestError if impossible."""
-        model = cost_model(cost)
+        model = cost_model_from_message(cost, self._max_draft_tokens)
         self._has_model = model.has_model
         self._planner.set_cost_model(model)
 
@@ -107,5 +109,6 @@ class Planning:
 
     def message(self, recent: RecentDecision) -> plan_pb2.Decision:
         """A decision for watchers, with the policy it was made by."""
-        policy = self._policies.get(recent.decision.policy_id, plan_pb2.PolicySpec())
-        return decision_message(recent.decision, policy)
+        policy = self._policies.get(recent.decision.policy_id)
+        spec = policy_to_message(policy) if policy else plan_pb2.PolicySpec()
+        return decision_message(recent.decision, spec)

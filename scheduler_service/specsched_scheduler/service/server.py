@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,18 +14,17 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from specsched_protocol.run_dir import RunDir
-from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
 
 from specsched_scheduler.config import SchedulerConfig
 from specsched_scheduler.planner import PlannerConfig, warm_up
+from specsched_scheduler.policies import BuiltPolicy
 
 from .attachments import Attachments
 from .interceptor import StatusInterceptor
 from .servicer import Identity, SchedulerServicer
 from .socket_claim import claim_socket
-from .wire import policy_text
 
 __all__ = ["SERVICE_NAME", "SchedulerServer"]
 
@@ -40,11 +36,9 @@ _Serving = health_pb2.HealthCheckResponse.ServingStatus
 
 
 class SchedulerServer:
-    """One scheduler on one Unix socket. `serve` runs until a signal or `stop`."""
+    """One scheduler on one Unix socket. `serve` runs until `stop`."""
 
-    def __init__(
-        self, config: SchedulerConfig, run_dir: RunDir, policy: plan_pb2.PolicySpec
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, run_dir: RunDir, policy: BuiltPolicy) -> None:
         self.socket_path = run_dir.scheduler_socket(config.name)
         self._config = config
         self._stop = asyncio.Event()
@@ -58,7 +52,7 @@ class SchedulerServer:
 
     async def serve(self) -> None:
         """Serve until told to stop; raises SocketInUseError or RunDirError before it begins."""
-        with claim_socket(self.socket_path), _stop_on_signals(self.stop):
+        with claim_socket(self.socket_path):
             server = self._build()
             await self._health.set(SERVICE_NAME, _Serving.NOT_SERVING)
             await self._health.set("", _Serving.NOT_SERVING)
@@ -66,7 +60,7 @@ class SchedulerServer:
             _log.info(
                 "listening",
                 socket=str(self.socket_path),
-                policy=policy_text(self._attachments.policy),
+                policy=str(self._attachments.policy),
                 pid=os.getpid(),
             )
             try:
@@ -134,15 +128,3 @@ async def _listen(server: grpc.aio.Server, path: Path) -> None:
     finally:
         os.umask(previous_umask)
     await server.start()
-
-
-@contextmanager
-def _stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

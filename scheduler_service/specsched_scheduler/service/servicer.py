@@ -17,15 +17,20 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceServicer
 
+from specsched_scheduler.decision.wire import (
+    answer_plan,
+    policy_from_message,
+    policy_to_message,
+)
 from specsched_scheduler.planner import PlannerConfig
+from specsched_scheduler.policies import available_policies
 
 from .attachment import Attachment
 from .attachments import Attachments
 from .errors import InvalidMessageError
 from .negotiation import PROTOCOL_RANGE, check_hello, negotiate_protocol, peer_range
 from .planning import Planning
-from .watching import watch_decisions
-from .wire import answer_plan, policy_names, select_policy
+from .watching import DecisionWatch
 
 __all__ = ["Identity", "SchedulerServicer"]
 
@@ -100,8 +105,8 @@ class SchedulerServicer(SchedulerServiceServicer):
             version=self._identity.version,
             scheduler_id=self._identity.scheduler_id,
             uptime_seconds=time.monotonic() - self._identity.started_s,
-            policy=self._attachments.policy,
-            policies=policy_names(),
+            policy=policy_to_message(self._attachments.policy),
+            policies=available_policies(),
             protocol=_protocol_range(),
             attachments=[attachment.status() for attachment in self._attachments],
         )
@@ -110,17 +115,21 @@ class SchedulerServicer(SchedulerServiceServicer):
         self, request: pb.WatchDecisionsRequest, context: _Context
     ) -> AsyncIterator[pb.WatchDecisionsResponse]:
         """A sample of the decisions of all attachments, as they are made."""
-        async for response in watch_decisions(self._attachments, request.max_per_second):
+        watch = DecisionWatch(self._attachments, request.max_per_second)
+        await context.send_initial_metadata(())  # tells the watcher that it misses nothing now
+        async for response in watch.responses():
             yield response
 
     async def SetPolicy(
         self, request: pb.SetPolicyRequest, context: _Context
     ) -> pb.SetPolicyResponse:
         """Plan by another policy from the next decision on, every attachment alike."""
-        select_policy(request.policy, policy_id=0)  # raises what the caller should know
-        previous = self._attachments.set_policy(request.policy)
-        _log.info("policy changed", policy=request.policy.name, previous=previous.name)
-        return pb.SetPolicyResponse(policy=request.policy, previous_policy=previous)
+        policy = policy_from_message(request.policy)
+        previous = self._attachments.set_policy(policy)
+        _log.info("policy changed", policy=str(policy), previous=str(previous))
+        return pb.SetPolicyResponse(
+            policy=policy_to_message(policy), previous_policy=policy_to_message(previous)
+        )
 
     async def _read_hello(self, requests: AsyncIterator[pb.AttachRequest]) -> pb.Hello:
         try:
@@ -143,7 +152,7 @@ class SchedulerServicer(SchedulerServiceServicer):
                 scheduler_version=self._identity.version,
                 scheduler_id=self._identity.scheduler_id,
                 lane=hello.lane,
-                policy=self._attachments.policy,
+                policy=policy_to_message(self._attachments.policy),
                 transport=pb.TRANSPORT_SHARED_MEMORY,
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from weakref import WeakKeyDictionary
 
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -11,51 +12,55 @@ from .attachment import Attachment
 from .attachments import Attachments
 from .errors import InvalidMessageError
 
-__all__ = ["DEFAULT_PER_SECOND", "MAX_PER_SECOND", "watch_decisions"]
+__all__ = ["DEFAULT_PER_SECOND", "MAX_PER_SECOND", "DecisionWatch"]
 
 DEFAULT_PER_SECOND = 20
 MAX_PER_SECOND = 1000
 
 
-async def watch_decisions(
-    attachments: Attachments, max_per_second: int
-) -> AsyncIterator[pb.WatchDecisionsResponse]:
-    """Newest decision of each attachment in turn, `max_per_second` in all (0: the default).
+class DecisionWatch:
+    """Tells the newest decision of each attachment in turn, `max_per_second` in all.
 
-    `num_missed` counts the decisions since the one told before. Decisions made before the call
-    are not told. Raises InvalidMessageError for a rate that is not accepted.
+    0 stands for the default rate. Decisions made before the watch began are not told; `num_missed`
+    counts those between the one told now and the one told before. Raises InvalidMessageError for a
+    rate that is not accepted.
     """
-    if max_per_second > MAX_PER_SECOND:
-        raise InvalidMessageError(
-            f"max_per_second = {max_per_second}, accepted: 1 to {MAX_PER_SECOND}, "
-            f"or 0 for {DEFAULT_PER_SECOND}"
+
+    def __init__(self, attachments: Attachments, max_per_second: int) -> None:
+        if max_per_second > MAX_PER_SECOND:
+            raise InvalidMessageError(
+                f"max_per_second = {max_per_second}, accepted: 1 to {MAX_PER_SECOND}, "
+                f"or 0 for {DEFAULT_PER_SECOND}"
+            )
+        self._attachments = attachments
+        self._interval_s = 1.0 / (max_per_second or DEFAULT_PER_SECOND)
+        self._told = WeakKeyDictionary({a: _newest_index(a) for a in attachments})
+
+    async def responses(self) -> AsyncIterator[pb.WatchDecisionsResponse]:
+        """Goes on until the scheduler ends."""
+        while not self._attachments.closed:
+            for attachment in self._attachments:
+                response = self._next(attachment)
+                if response is not None:
+                    yield response
+                    await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self._interval_s)
+
+    def _next(self, attachment: Attachment) -> pb.WatchDecisionsResponse | None:
+        newest = attachment.planning.newest()
+        told = self._told.get(attachment, 0)
+        if newest is None or newest.index == told:
+            return None
+        self._told[attachment] = newest.index
+        return pb.WatchDecisionsResponse(
+            boot_id=attachment.hello.boot_id,
+            decision=attachment.planning.message(newest),
+            num_requests=newest.num_requests,
+            num_draft_tokens=newest.num_draft_tokens,
+            num_missed=newest.index - told - 1,
         )
-    interval_s = 1.0 / (max_per_second or DEFAULT_PER_SECOND)
-    seen = {attachment: _num_decisions(attachment) for attachment in attachments}
-    while not attachments.closed:
-        for attachment in attachments:
-            response = _next(attachment, seen)
-            if response is not None:
-                yield response
-                await asyncio.sleep(interval_s)
-        await asyncio.sleep(interval_s)
 
 
-def _num_decisions(attachment: Attachment) -> int:
+def _newest_index(attachment: Attachment) -> int:
     newest = attachment.planning.newest()
     return newest.index if newest else 0
-
-
-def _next(attachment: Attachment, seen: dict[Attachment, int]) -> pb.WatchDecisionsResponse | None:
-    newest = attachment.planning.newest()
-    before = seen.get(attachment, 0)
-    if newest is None or newest.index == before:
-        return None
-    seen[attachment] = newest.index
-    return pb.WatchDecisionsResponse(
-        boot_id=attachment.hello.boot_id,
-        decision=attachment.planning.message(newest),
-        num_requests=newest.num_requests,
-        num_draft_tokens=newest.num_draft_tokens,
-        num_missed=newest.index - before - 1,
-    )
