@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from specsched_kernels.cpu import paged_attention as kernel
+from specsched_kernels.cpu.layout import (
+    fills_vectors,
+    is_cpu_float,
+    stored_keys,
+    stored_values,
+)
+from specsched_kernels.cpu.threads import num_workers
 from specsched_kernels.reference import paged_attention as reference
 
-__all__ = ["allocate_kv", "paged_attention"]
+__all__ = ["allocate_kv", "paged_attention", "storage_arrays"]
 
 
 def allocate_kv(
@@ -20,6 +30,21 @@ def allocate_kv(
     keys = torch.zeros(num_blocks, num_kv_heads, head_dim, block_size)
     values = torch.zeros(num_blocks, num_kv_heads, block_size, head_dim)
     return keys.permute(0, 3, 1, 2), values.permute(0, 2, 1, 3)
+
+
+def storage_arrays(
+    key_cache: torch.Tensor, value_cache: torch.Tensor
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
+    """The memory of one layer's cache as the CPU kernel takes it, see cpu.layout.
+
+    None unless it came from `allocate_kv` and its blocks and heads are whole vectors.
+    """
+    keys, values = stored_keys(key_cache), stored_values(value_cache)
+    if keys is None or values is None or not is_cpu_float(keys, values):
+        return None
+    if not fills_vectors(key_cache.shape[1], key_cache.shape[3]):
+        return None
+    return keys.numpy(), values.numpy()
 
 
 def paged_attention(
@@ -46,13 +71,28 @@ def paged_attention(
     """
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
-    return reference.paged_attention(
-        query,
-        key_cache,
-        value_cache,
-        block_tables,
-        query_start_loc,
-        context_lens,
-        scale=scale,
-        out=out,
+    storage = storage_arrays(key_cache, value_cache)
+    if storage is None or not is_cpu_float(query, out):
+        return reference.paged_attention(
+            query,
+            key_cache,
+            value_cache,
+            block_tables,
+            query_start_loc,
+            context_lens,
+            scale=scale,
+            out=out,
+        )
+    out[int(query_start_loc[-1]) :] = 0.0
+    work = query.numel() * int(context_lens.max()) if context_lens.numel() else 0
+    kernel.attend(
+        query.contiguous().numpy(),
+        *storage,
+        block_tables.numpy(),
+        query_start_loc.numpy(),
+        context_lens.numpy(),
+        np.float32(scale),
+        out.numpy(),
+        num_workers(work),
     )
+    return out

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from specsched_kernels.cpu import rows as kernel
+from specsched_kernels.cpu.layout import is_cpu_float
 from specsched_kernels.reference import rms_norm as reference
 
 __all__ = ["rms_norm"]
@@ -18,4 +21,8 @@ def rms_norm(
     """
     if out is None:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return reference.rms_norm(x, weight, eps, out=out)
+    if not is_cpu_float(x, weight, out) or not out.is_contiguous():
+        return reference.rms_norm(x, weight, eps, out=out)
+    rows, target = x.reshape(-1, x.shape[-1]).numpy(), out.view(-1, x.shape[-1]).numpy()
+    kernel.rms_norm(rows, weight.numpy(), np.float32(eps), target, 0, len(rows))
+    return out

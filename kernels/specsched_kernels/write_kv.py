@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from specsched_kernels.cpu import rows as kernel
+from specsched_kernels.cpu.layout import is_cpu_float, stored_keys, stored_values
 from specsched_kernels.reference import write_kv as reference
 
 __all__ = ["write_kv"]
@@ -21,4 +23,10 @@ def write_kv(
     key, value: [n, Hkv, D]. slot_mapping: int64 [n]; a negative slot (padding) writes nothing.
     key_cache, value_cache: [num_blocks, block_size, Hkv, D], any strides.
     """
-    reference.write_kv(key, value, slot_mapping, key_cache, value_cache)
+    keys, values = stored_keys(key_cache), stored_values(value_cache)
+    if keys is None or values is None or not is_cpu_float(key, value, keys, values):
+        reference.write_kv(key, value, slot_mapping, key_cache, value_cache)
+        return
+    kernel.write_kv(
+        key.numpy(), value.numpy(), slot_mapping.numpy(), keys.numpy(), values.numpy(), 0, len(key)
+    )

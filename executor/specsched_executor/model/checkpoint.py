@@ -22,10 +22,11 @@ class Checkpoint(Protocol):
     def spec(self) -> DecoderSpec:
         """The architecture these weights are for."""
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """float32 tensor of this name, with rows of q and k in rotate-half order.
+    def tensor(self, name: str, out: torch.Tensor) -> torch.Tensor:
+        """Fill `out`, contiguous float32, with the tensor of this name and return it.
 
-        Raises ModelFormatError when it is missing or has another shape.
+        Rows of q and k come in rotate-half order. Raises ModelFormatError when the tensor is missing
+        or has another shape than `out`.
         """
 
     def load_tokenizer(self) -> Tokenizer:

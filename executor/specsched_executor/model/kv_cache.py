@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from specsched_kernels.paged_attention import allocate_kv, storage_arrays
 
-@dataclass(frozen=True, slots=True)
+LayerArrays = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
 class PagedKvCache:
     """Keys and values of every layer; each [num_blocks, block_size, num_kv_heads, head_dim].
 
-    On a CPU the keys of a block are stored dimension by dimension (the tensor is a transposed view),
-    so that one vector register holds the same dimension of several tokens and a dot product needs
-    no sum across lanes.
+    storage: the same memory as the CPU kernels take it, per layer; None where they cannot.
     """
 
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
+    storage: tuple[LayerArrays, ...] | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        arrays: list[Any] = [
+            storage_arrays(keys, values)
+            for keys, values in zip(self.keys, self.values, strict=True)
+        ]
+        object.__setattr__(self, "storage", None if None in arrays else tuple(arrays))
+
+    @classmethod
+    def allocate(
+        cls, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int
+    ) -> PagedKvCache:
+        """A zeroed cache; ValueError unless there is at least one block of at least one token."""
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(
+                f"a KV cache of {num_blocks} blocks of {block_size} tokens; both must be at least 1"
+            )
+        layers = [
+            allocate_kv(num_blocks, block_size, num_kv_heads, head_dim) for _ in range(num_layers)
+        ]
+        return cls(tuple(keys for keys, _ in layers), tuple(values for _, values in layers))
 
     @property
     def num_blocks(self) -> int:

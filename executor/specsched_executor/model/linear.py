@@ -68,24 +68,26 @@ class LinearFactory:
     or an error where `packed` was asked for.
     """
 
-    _CHECKED_ROWS: Final = (1, 3, 65)
+    _CHECKED_ROWS: Final = (1, 5)
 
     def __init__(self, layout: LinearLayout, dtype: torch.dtype) -> None:
         self._layout = layout
         self.dtype = dtype
         self._checked: dict[tuple[int, ...], bool] = {}
 
-    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-        weight = weight.to(self.dtype)
+    def __call__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, copy: bool = False
+    ) -> Linear:
+        """A linear of these weights; `copy` when the caller will reuse their memory."""
+        weight, shared = weight.to(self.dtype), weight.dtype == self.dtype
         bias = None if bias is None else bias.to(self.dtype)
-        if self._layout is LinearLayout.PLAIN or not self._packable(weight, bias):
-            return PlainLinear(weight, bias)
-        packed = MklLinear(weight, bias)
-        if self._is_right(packed, weight, bias):
-            return packed
-        return PlainLinear(weight, bias)
+        if self._layout is not LinearLayout.PLAIN and self._packable(weight):
+            packed = MklLinear(weight, bias)
+            if self._is_right(packed, weight, bias):
+                return packed
+        return PlainLinear(weight.clone() if copy and shared else weight, bias)
 
-    def _packable(self, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    def _packable(self, weight: torch.Tensor) -> bool:
         fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and mkl_available()
         if not fits and self._layout is LinearLayout.PACKED:
             raise ValueError(

@@ -54,9 +54,7 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
         raise UnsupportedModelError(str(error)) from error
     finally:
         checkpoint.close()
-    return LoadedModel(
-        DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source, spec
-    )
+    return LoadedModel(DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source, spec)
 
 
 def _open(path: Path) -> Checkpoint:

@@ -38,26 +38,35 @@ def load_weights(checkpoint: Checkpoint, make_linear: LinearFactory) -> DecoderW
     """Read every tensor the decoder needs; ModelFormatError names one that is missing or misshapen."""
     config = checkpoint.spec.config
     vocabulary = (config.vocab_size, config.hidden_size)
-    embedding = checkpoint.tensor("model.embed_tokens.weight", vocabulary)
-    head = (
-        embedding if config.tie_word_embeddings else checkpoint.tensor("lm_head.weight", vocabulary)
-    )
+    embedding = checkpoint.tensor("model.embed_tokens.weight", torch.empty(vocabulary))
+    if config.tie_word_embeddings:
+        lm_head = make_linear(embedding)
+    else:
+        lm_head = make_linear(checkpoint.tensor("lm_head.weight", torch.empty(vocabulary)))
     reader = _LayerReader(checkpoint, make_linear)
     return DecoderWeights(
         embedding=embedding.to(make_linear.dtype),
         layers=tuple(reader.read(layer) for layer in range(config.num_layers)),
-        final_norm=checkpoint.tensor("model.norm.weight", (config.hidden_size,)),
-        lm_head=make_linear(head),
+        final_norm=checkpoint.tensor("model.norm.weight", torch.empty(config.hidden_size)),
+        lm_head=lm_head,
     )
 
 
 class _LayerReader:
-    """Reads one layer after the other, fusing what is multiplied with the same input."""
+    """Reads one layer after the other, fusing what is multiplied with the same input.
+
+    All matrices pass through one scratch buffer: fresh memory for each would cost more in page
+    faults than the reading itself.
+    """
 
     def __init__(self, checkpoint: Checkpoint, make_linear: LinearFactory) -> None:
         self._checkpoint = checkpoint
         self._make_linear = make_linear
         self._spec = checkpoint.spec
+        config = checkpoint.spec.config
+        heads = config.num_heads + 2 * config.num_kv_heads
+        rows = max(heads * config.head_dim, 2 * config.intermediate_size)
+        self._scratch = torch.empty(rows * config.hidden_size)
 
     def read(self, layer: int) -> LayerWeights:
         config, prefix = self._spec.config, f"model.layers.{layer}."
@@ -92,15 +101,19 @@ class _LayerReader:
         )
 
     def _norm(self, name: str, size: int) -> torch.Tensor:
-        return self._checkpoint.tensor(f"{name}.weight", (size,))
+        return self._checkpoint.tensor(f"{name}.weight", torch.empty(size))
 
     def _head_norm(self, name: str) -> torch.Tensor | None:
         return self._norm(name, self._spec.config.head_dim) if self._spec.qk_norm else None
 
     def _fused(self, rows: dict[str, int], columns: int, has_bias: bool) -> Linear:
         """One linear of the named matrices stacked; `rows` gives the outputs of each."""
-        read = self._checkpoint.tensor
-        weights = [read(f"{name}.weight", (size, columns)) for name, size in rows.items()]
-        biases = [read(f"{name}.bias", (size,)) for name, size in rows.items() if has_bias]
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        return self._make_linear(weight, torch.cat(biases) if biases else None)
+        read, total = self._checkpoint.tensor, sum(rows.values())
+        weight = self._scratch[: total * columns].view(total, columns)
+        parts = weight.split(list(rows.values()))
+        for name, part in zip(rows, parts, strict=True):
+            read(f"{name}.weight", part)
+        if not has_bias:
+            return self._make_linear(weight, copy=True)
+        biases = [read(f"{name}.bias", torch.empty(size)) for name, size in rows.items()]
+        return self._make_linear(weight, torch.cat(biases), copy=True)

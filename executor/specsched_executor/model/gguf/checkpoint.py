@@ -57,18 +57,20 @@ class GgufCheckpoint:
         """The byte-level BPE tokenizer in the metadata."""
         return tokenizer_from_gguf(self._file.metadata, self.source)
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """float32 tensor under its Hugging Face name."""
+    def tensor(self, name: str, out: torch.Tensor) -> torch.Tensor:
+        """Fill `out` with the tensor of this Hugging Face name."""
         entry = self._entry(name)
-        if entry.shape != shape:
+        if entry.shape != tuple(out.shape):
             raise ModelFormatError(
-                f"{self.source}: tensor {entry.name!r} has shape {entry.shape}, expected {shape}"
+                f"{self.source}: tensor {entry.name!r} has shape {entry.shape}, "
+                f"expected {tuple(out.shape)}"
             )
-        # A copy: the map is read-only and is closed before the tensors are.
+        # A copy, since the file may be unmapped while torch still holds the memory.
         raw = torch.from_numpy(self._file.raw(entry).copy())
         if self._interleaved and name.endswith(("q_proj.weight", "k_proj.weight")):
             raw = _to_rotate_half(raw, self.spec.config.head_dim)
-        return dequantize(self._file.tensor_type(entry), raw).reshape(shape)
+        dequantize(self._file.tensor_type(entry), raw, out)
+        return out
 
     def _entry(self, name: str) -> TensorEntry:
         stored = _TOP_NAMES.get(name)

@@ -14,6 +14,8 @@ import torch
 
 Decode = Callable[[torch.Tensor], torch.Tensor]
 
+_PIECE_ELEMENTS: Final = 1 << 17
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -25,9 +27,17 @@ class TensorType:
     decode: Decode
 
 
-def dequantize(kind: TensorType, raw: torch.Tensor) -> torch.Tensor:
-    """uint8 [rows, bytes per row] -> float32 [rows, columns]."""
-    return kind.decode(raw.reshape(-1, kind.block_bytes)).reshape(raw.shape[0], -1)
+def dequantize(kind: TensorType, raw: torch.Tensor, out: torch.Tensor) -> None:
+    """uint8 [rows, bytes per row] -> out, contiguous float32 [rows, columns].
+
+    Goes through the rows in pieces that stay in the cache: a whole matrix at once would be written
+    to memory, and its pages faulted in, once per operation of the decoder.
+    """
+    blocks = raw.reshape(-1, kind.block_bytes)
+    flat = out.view(-1, kind.block_elements)
+    piece = max(1, _PIECE_ELEMENTS // kind.block_elements)
+    for start in range(0, blocks.shape[0], piece):
+        flat[start : start + piece] = kind.decode(blocks[start : start + piece])
 
 
 def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
@@ -47,7 +57,7 @@ def _high_bits(packed: torch.Tensor) -> torch.Tensor:
 
 
 def _f32(blocks: torch.Tensor) -> torch.Tensor:
-    return blocks.contiguous().view(torch.float32).clone()
+    return blocks.contiguous().view(torch.float32)
 
 
 def _f16(blocks: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Device code for CPUs, compiled by numba on first use and cached."""
