@@ -14,6 +14,7 @@ from specsched_protocol.shm import (
     open_executor_region,
     open_lane_region,
     plan_arrays,
+    report_ring,
 )
 from specsched_protocol.shm.plan_area import publish_request
 
@@ -61,6 +62,9 @@ def _plan_once(policy: PolicySelection) -> None:
     )
     publish_request(executor.words, executor.layout, _request(regions))
     planner = Planner(regions, policy, _COST_MODEL)
+    report = report_ring.new_report_arrays(executor.layout)
+    report.fixed[report_ring.INDEX] = 1
+    report_ring.write_report(executor.words, executor.layout, report)
     planner.start()
     try:
         _await_decision(planner)
