@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import io
 import json
@@ -131,11 +132,22 @@ def _compile(template: str) -> jinja2.Template:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )
+    # What the templates of Hugging Face models may rely on.
+    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_template_error
+    environment.globals["strftime_now"] = _strftime_now
     try:
         return environment.from_string(template)
     except jinja2.TemplateError as error:
         raise ServerError(f"the chat template does not compile: {error}") from error
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _strftime_now(pattern: str) -> str:
+    return dt.datetime.now().astimezone().strftime(pattern)
 
 
 def _raise_template_error(message: str) -> NoReturn:
