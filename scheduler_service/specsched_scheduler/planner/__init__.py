@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from specsched_scheduler.planner.planner import Planner
 from specsched_scheduler.planner.records import (
+    PlannedStep,
     PlannerConfig,
     PlannerCounters,
     PolicySelection,
     PythonPolicy,
     RecentDecision,
-    StepInput,
 )
 from specsched_scheduler.planner.regions import SchedulerRegions, attach_regions
 from specsched_scheduler.planner.warm import WarmUpError, warm_up
 
 __all__ = [
+    "PlannedStep",
     "Planner",
     "PlannerConfig",
     "PlannerCounters",
@@ -26,7 +27,6 @@ __all__ = [
     "PythonPolicy",
     "RecentDecision",
     "SchedulerRegions",
-    "StepInput",
     "WarmUpError",
     "attach_regions",
     "warm_up",

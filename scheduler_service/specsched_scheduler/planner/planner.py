@@ -21,12 +21,12 @@ from specsched_scheduler.planner._loop import NEEDS_PYTHON, publish_plan, run_lo
 from specsched_scheduler.planner._recent import unpack_entry
 from specsched_scheduler.planner._state import Settings, SharedWords, new_loop_state, set_generation
 from specsched_scheduler.planner.records import (
+    PlannedStep,
     PlannerConfig,
     PlannerCounters,
     PolicySelection,
     PythonPolicy,
     RecentDecision,
-    StepInput,
 )
 from specsched_scheduler.planner.regions import SchedulerRegions
 from specsched_scheduler.planner.reports import ReportReader
@@ -173,7 +173,7 @@ class Planner:
 
     def _decide_in_python(self, inputs: _Inputs, decide: PythonPolicy) -> None:
         state = self._state
-        step = StepInput(state.request, state.gathered, inputs.table, state.prior)
+        step = PlannedStep(state.request, state.gathered, inputs.table, state.prior)
         try:
             plan = _normalised(decide(step))
             publish_plan(self._memory, inputs.settings, state, plan)

@@ -14,12 +14,12 @@ from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.decision.workspace import RunningMean
 
 __all__ = [
+    "PlannedStep",
     "PlannerConfig",
     "PlannerCounters",
     "PolicySelection",
     "PythonPolicy",
     "RecentDecision",
-    "StepInput",
 ]
 
 
@@ -43,7 +43,7 @@ class PlannerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class StepInput:
+class PlannedStep:
     """One step for a policy in Python. Valid during the call only: the arrays are the planner's.
 
     request: RequestArrays, of which request.fixed[NUM_REQUESTS] rows count. gathered: confidences
@@ -57,7 +57,7 @@ class StepInput:
     prior: RunningMean
 
 
-PythonPolicy = Callable[[StepInput], StepPlan]
+PythonPolicy = Callable[[PlannedStep], StepPlan]
 
 
 @dataclass(frozen=True, slots=True)

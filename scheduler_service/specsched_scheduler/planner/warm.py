@@ -22,7 +22,7 @@ from specsched_scheduler.decision.codes import ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner.planner import Planner
-from specsched_scheduler.planner.records import PolicySelection, StepInput
+from specsched_scheduler.planner.records import PlannedStep, PolicySelection
 from specsched_scheduler.planner.regions import SchedulerRegions
 
 __all__ = ["WarmUpError", "warm_up"]
@@ -94,5 +94,5 @@ def _request(regions: SchedulerRegions) -> plan_arrays.RequestArrays:
     return request
 
 
-def _verify_nothing(_step: StepInput) -> StepPlan:
+def _verify_nothing(_step: PlannedStep) -> StepPlan:
     return StepPlan(0, NO_BUDGET_CAP, ModelState.OK, 0, 0, 0, 0.0, 0.0)

@@ -9,7 +9,7 @@ from specsched_scheduler.decision.codes import NO_CAP, PolicyCode
 from specsched_scheduler.decision.decide import decide
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.step import StepPlan
-from specsched_scheduler.planner import PolicySelection, PythonPolicy, StepInput
+from specsched_scheduler.planner import PlannedStep, PolicySelection, PythonPolicy
 from specsched_scheduler.policies import BuiltPolicy
 
 __all__ = ["select_policy"]
@@ -23,7 +23,7 @@ def select_policy(policy: BuiltPolicy, *, policy_id: int) -> PolicySelection:
 
 
 def _in_python(policy: BuiltPolicy) -> PythonPolicy:
-    def run(step: StepInput) -> StepPlan:
+    def run(step: PlannedStep) -> StepPlan:
         inputs = _inputs(step)
         outcome = decide(inputs, policy, step.table, step.prior)
         num_drafts = int(inputs.num_draft_tokens[inputs.samples].sum(dtype=np.int64))
@@ -41,7 +41,7 @@ def _in_python(policy: BuiltPolicy) -> PythonPolicy:
     return run
 
 
-def _inputs(step: StepInput) -> DecisionInputs:
+def _inputs(step: PlannedStep) -> DecisionInputs:
     """A copy of what the planner read, so that a policy cannot change it."""
     fixed = step.request.fixed
     rows = slice(int(fixed[plan_arrays.NUM_REQUESTS]))

@@ -15,9 +15,9 @@ from specsched_scheduler.decision.codes import DecisionFlags, ModelState, Policy
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner import (
+    PlannedStep,
     PlannerConfig,
     PolicySelection,
-    StepInput,
     attach_regions,
     warm_up,
 )
@@ -187,7 +187,7 @@ def test_overwritten_requests_are_counted_as_missed(rig: Rig):
 # ===================== Policies in Python =====================
 
 
-def verify_two(step: StepInput) -> StepPlan:
+def verify_two(step: PlannedStep) -> StepPlan:
     num_rows = int(step.request.fixed[NUM_REQUESTS])
     return StepPlan(np.int32(2), NO_BUDGET_CAP, ModelState.OK, 0, 0, 4 * num_rows, 4.5, 1.0)
 
@@ -202,7 +202,7 @@ def test_a_policy_in_python_decides_in_the_same_loop(rig: Rig):
 
 
 def test_a_policy_that_raises_leaves_the_step_to_the_fallback(rig: Rig, capsys):
-    def fail(step: StepInput) -> StepPlan:
+    def fail(step: PlannedStep) -> StepPlan:
         raise ZeroDivisionError("third party")
 
     planner = rig.attach(PolicySelection(9, PolicyCode.PYTHON, decide=fail))
