@@ -14,8 +14,8 @@ class GatewayConfig:
     running or queued at once; more are refused with RESOURCE_EXHAUSTED. max_message_bytes: of one
     message, either way. max_chunks_per_second: stream messages of all requests together, so that
     with n streams each gets one every n / max_chunks_per_second seconds with all tokens since.
-    Messages take interpreter time that the engine's thread needs too: tests/bench/test_gateway_streams
-    measures how much.
+    Messages take interpreter time that the engine's thread needs too; the bench of the gateway's
+    streams measures how much.
     """
 
     host: str = "127.0.0.1"
