@@ -96,7 +96,7 @@ class EngineApi(Protocol):
         Raises RequestError for a request that can never be served as asked.
         """
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> object:
         """End a request early (its last delta says "abort"); unknown ids are ignored."""
 
     def stats(self) -> EngineStats:
