@@ -57,6 +57,8 @@ class Verification:
 
 def verify_drafts(inputs: VerificationInputs) -> Verification:
     """Judge the drafts of a ragged batch and sample the token after each accepted prefix."""
+    if inputs.logits.shape[0] == 0:
+        return _nobody_samples(inputs)
     grid = _RowGrid.of(inputs)
     maxima, best = inputs.logits.max(dim=-1)
     drafted = inputs.draft_distribution
@@ -67,6 +69,13 @@ def verify_drafts(inputs: VerificationInputs) -> Verification:
     finite = torch.isfinite(maxima)[grid.rows] | ~grid.present
     needed = grid.offsets <= num_accepted[:, None]
     return Verification(tokens, num_accepted, faulty=(needed & ~finite).any(dim=1))
+
+
+def _nobody_samples(inputs: VerificationInputs) -> Verification:
+    num_requests, k = inputs.draft_token_ids.shape
+    nothing = torch.zeros_like(inputs.verify_lens)
+    tokens = nothing.new_zeros(num_requests, k + 1)
+    return Verification(tokens, nothing, faulty=nothing.bool())
 
 
 @dataclass(frozen=True, slots=True)

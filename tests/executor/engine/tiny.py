@@ -24,7 +24,14 @@ from specsched_executor.engine.assembly import build_step_loop
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.sampling import Purpose, draw, keyed_uniforms
-from specsched_protocol.plan import ConfidenceRows, FallbackReason, PlanRequest, StepReport
+from specsched_protocol.plan import (
+    NO_BUDGET_CAP,
+    ConfidenceRows,
+    FallbackReason,
+    PlanRequest,
+    StepDecision,
+    StepReport,
+)
 
 UNWRITTEN = -1
 
@@ -50,7 +57,7 @@ class TableTarget:
     def __init__(
         self, table: np.ndarray, *, max_context_tokens: int = 256, eos: tuple[int, ...] = ()
     ) -> None:
-        self.logits = torch.tensor(np.log(np.maximum(table, 1e-30)), dtype=torch.float32)
+        self.logits = torch.tensor(table, dtype=torch.float32).log()
         vocab_size = table.shape[0]
         self.config = ModelConfig(
             name="table",
@@ -173,8 +180,59 @@ class SilentTransport:
     def report(self, report: StepReport) -> None:
         self.reports.append(report)
 
+    @property
+    def drafts(self) -> list[ConfidenceRows]:
+        """Confidences of all steps that drafted, in order."""
+        return [rows for rows, _ in self.published if rows is not None and len(rows.slot_id)]
+
     def close(self) -> None:
         pass
+
+
+class ScriptedTransport(SilentTransport):
+    """Decides with a function of (rows, request) at the moment of publication.
+
+    `decide` returns the budget, or a StepDecision to hand out as it is. Every `lost`-th plan is
+    lost.
+    """
+
+    def __init__(self, decide, *, max_verify_len: int = NO_BUDGET_CAP, lost: int = 0) -> None:
+        super().__init__(FallbackReason.LATE)
+        self.decide, self.max_verify_len, self.lost = decide, max_verify_len, lost
+        self.decisions: dict[int, StepDecision] = {}
+
+    def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
+        super().publish(rows, request)
+        answer = self.decide(rows, request)
+        if not isinstance(answer, StepDecision):
+            answer = decision(request, answer, self.max_verify_len)
+        self.decisions[request.step_id] = answer
+
+    def read(self, step_id: int):
+        if self.lost and step_id % self.lost == 0:
+            return self.reason
+        return self.decisions.get(step_id, self.reason)
+
+
+def decision(
+    request: PlanRequest, budget: int, max_verify_len: int = NO_BUDGET_CAP, **changes
+) -> StepDecision:
+    fields = {
+        "step_id": request.step_id,
+        "source_step_id": request.source_step_id,
+        "epoch": 1,
+        "budget": budget,
+        "max_verify_len": max_verify_len,
+        "next_draft_tokens": 16,
+        "expected_tokens": 0.0,
+        "expected_ms": 0.0,
+        "policy_id": 0,
+        "model_state": 1,
+        "flags": 0,
+        "num_repaired_confidences": 0,
+        "decided_ns": 0,
+    }
+    return StepDecision(**(fields | changes))
 
 
 @dataclass
@@ -206,13 +264,14 @@ class Driver:
         self.gate = gate(transport, config.max_num_seqs * config.max_draft_tokens)
         self.loop = build_step_loop(target, drafter, self.gate, config, Delivery(self.ended.append))
         self._ids = itertools.count()
+        self.active = {}
 
     def submit(self, prompt, **sampling) -> Result:
         arrival = next(self._ids)
         request = GenerationRequest(f"r{arrival}", tuple(prompt), SamplingParams(**sampling))
         result = Result()
-        result.active = self.admission.accept(request, result, arrival)
-        self.loop.queue(result.active)
+        self.active[arrival] = self.admission.accept(request, result, arrival)
+        self.loop.queue(self.active[arrival])
         return result
 
     def run(self, max_steps: int = 100_000) -> None:
@@ -224,11 +283,11 @@ class Driver:
 
 
 def config(**changes) -> EngineConfig:
-    sizes = dict(
-        num_kv_blocks=64,
-        max_num_seqs=4,
-        max_num_batched_tokens=32,
-        max_draft_tokens=3,
-        block_size=4,
-    )
+    sizes = {
+        "num_kv_blocks": 64,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 32,
+        "max_draft_tokens": 3,
+        "block_size": 4,
+    }
     return EngineConfig(**(sizes | changes))
