@@ -1,0 +1,153 @@
+"""Profiles a target model, and a drafter, by running them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from specsched_executor.core import TargetModel
+from specsched_executor.profiling.batches import BatchFactory, StepShape, verification_shape
+from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
+from specsched_executor.profiling.options import ProfileOptions
+from specsched_executor.profiling.timing import Clock, InterleavedTimer, Run
+
+Progress = Callable[[int, int], None]
+"""Called with (runs done, runs planned); the plan may shrink when time is up."""
+
+DraftRun = Callable[[int], None]
+"""Makes a full draft for this many requests."""
+
+
+def profile_model(
+    model: TargetModel,
+    options: ProfileOptions,
+    fingerprint: str,
+    *,
+    draft: DraftRun | None = None,
+    progress: Progress | None = None,
+    clock: Clock = time.perf_counter,
+) -> CostProfile:
+    """Time verification steps of every size, the slope of the context, and drafts.
+
+    All is warmed up first, then timed in interleaved rounds; see ProfileOptions for the effort. Sizes
+    and contexts beyond the model's own context are cut to it.
+    """
+    shapes = {size: _fit(model, size, options, options.context_tokens) for size in options.sizes}
+    pairs = _slope_pairs(model, options)
+    all_shapes = [*shapes.values(), *(shape for pair in pairs for shape in pair)]
+    factory = BatchFactory(model, all_shapes, options.block_size)
+    draft_sizes = _draft_sizes(options.max_requests) if draft else ()
+    num_runs = len(shapes) + 2 * len(pairs) + len(draft_sizes)
+    count = _Counter(progress, num_runs * (1 + options.max_rounds))
+
+    verify = InterleavedTimer({n: _runner(model, factory, s) for n, s in shapes.items()}, clock)
+    context = [
+        InterleavedTimer({s.context_tokens: _runner(model, factory, s) for s in pair}, clock)
+        for pair in pairs
+    ]
+    drafts = InterleavedTimer({n: _draft_runner(draft, n) for n in draft_sizes if draft}, clock)
+    _run_rounds([verify, *context, drafts], options, count, clock)
+    verify.repeat_too_fast()
+    count.finish()
+    return CostProfile(
+        verify={size: tuple(samples) for size, samples in verify.samples_ms.items()},
+        verify_context_tokens={size: shape.total_context_tokens for size, shape in shapes.items()},
+        capture_limit=options.capture_limit,
+        fingerprint=fingerprint,
+        context=_fit_slope(context, pairs),
+        draft={size: tuple(samples) for size, samples in drafts.samples_ms.items()},
+    )
+
+
+def _run_rounds(
+    timers: Sequence[InterleavedTimer], options: ProfileOptions, count: _Counter, clock: Clock
+) -> None:
+    for timer in timers:
+        timer.warm_up(count)
+    started = clock()
+    for done in range(options.max_rounds):
+        if done >= options.min_rounds and clock() - started > options.max_seconds:
+            break
+        for timer in timers:
+            timer.round(count)
+
+
+def _fit(model: TargetModel, num_rows: int, options: ProfileOptions, context: int) -> StepShape:
+    """A verification step within the model's context."""
+    shape = verification_shape(num_rows, options, min(context, model.config.max_context_tokens))
+    if shape.context_tokens > model.config.max_context_tokens:
+        raise ValueError(
+            f"profiling {num_rows} rows in {shape.num_requests} requests needs a context of "
+            f"{shape.context_tokens}, the model's is {model.config.max_context_tokens}"
+        )
+    return shape
+
+
+def _slope_pairs(model: TargetModel, options: ProfileOptions) -> list[tuple[StepShape, StepShape]]:
+    """The same step with a short and with a long context; none where the model's is too short.
+
+    One request, and a quarter of the most: the slope is a matter of memory and of arithmetic.
+    """
+    limit = model.config.max_context_tokens
+    long = min(options.long_context_tokens, limit)
+    short = min(options.context_tokens, long // 2)
+    if short < 1 + options.max_draft_tokens:
+        return []
+    rows_each = 1 + options.max_draft_tokens // 2
+    counts = sorted({1, max(1, options.max_requests // 4)})
+    return [(StepShape(n * rows_each, n, short), StepShape(n * rows_each, n, long)) for n in counts]
+
+
+def _fit_slope(
+    timers: Sequence[InterleavedTimer], pairs: Sequence[tuple[StepShape, StepShape]]
+) -> ContextSlope | None:
+    """Least squares over all rounds of extra ms = slope * extra tokens; never negative."""
+    if not timers:
+        return None
+    product = square = 0.0
+    for timer, (short, long) in zip(timers, pairs, strict=True):
+        short_ms, long_ms = timer.samples_ms.values()
+        extra_tokens = long.total_context_tokens - short.total_context_tokens
+        extra_ms = statistics.median(b - a for a, b in zip(short_ms, long_ms, strict=True))
+        product += extra_tokens * extra_ms
+        square += extra_tokens**2
+    return ContextSlope(max(0.0, product / square))
+
+
+def _draft_sizes(max_requests: int) -> tuple[int, ...]:
+    return tuple(sorted({1, max(1, max_requests // 4), max_requests}))
+
+
+def _runner(model: TargetModel, factory: BatchFactory, shape: StepShape) -> Run:
+    batch = factory.build(shape)
+
+    def run() -> None:
+        model.forward(batch, factory.kv_cache)
+
+    return run
+
+
+def _draft_runner(draft: DraftRun, num_requests: int) -> Run:
+    def run() -> None:
+        draft(num_requests)
+
+    return run
+
+
+class _Counter:
+    """Counts runs for the progress callback."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def __call__(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total)
+
+    def finish(self) -> None:
+        self._done = self._total - 1
+        self()
