@@ -65,6 +65,9 @@ class ExecutorConfig(ProcessSettings):
         description="Start-up measurement of the step cost; quick: few sizes; off: schedulers get"
         " no cost model and verify all",
     )
+    profile_dir: Path | None = Field(
+        None, description="Folder that keeps measured costs for the next start; none: measure anew"
+    )
     drain_timeout_s: float = Field(
         10.0, ge=0, le=3600, description="Time running requests get when told to end"
     )
@@ -119,6 +122,8 @@ class ExecutorConfig(ProcessSettings):
             )
         if self.scheduler == "off" and "profile" in given and self.profile != "off":
             raise ValueError("profile has no effect with scheduler = off: drop one of them")
+        if self.profile_dir and "off" in {self.effective_scheduler, self.profile}:
+            raise ValueError("profile_dir has no effect where nothing is profiled: drop it")
         return self
 
     @property

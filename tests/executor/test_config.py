@@ -47,6 +47,9 @@ def test_bad_option_names_value_and_accepted_range(flags, named):
         {"scheduler": "auto", "policy": "fixed(1)"},
         {"scheduler": "off", "policy": "fixed(1)"},
         {"scheduler": "off", "profile": "quick"},
+        {"scheduler": "off", "profile_dir": "/tmp/x"},
+        {"profile": "off", "profile_dir": "/tmp/x"},
+        {"drafter": "none", "profile_dir": "/tmp/x"},
     ],
 )
 def test_option_that_cannot_take_effect_is_an_error(flags):

@@ -22,7 +22,7 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 20.0
 
 # The smallest real set-up: room for a few short requests.

@@ -21,6 +21,7 @@ from specsched_executor.transport.base import PlanTransport
 from specsched_executor.transport.none import NoTransport
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
+from .cost import cost_message
 from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
 from .progress import status
 from .sizes import engine_config
@@ -63,7 +64,7 @@ def build_executor(config: ExecutorConfig) -> Executor:
         torch.set_num_threads(config.num_threads)
     loaded = _load(config)
     sizes = engine_config(config, loaded.config)
-    cost = _profile(config, loaded, sizes)
+    cost = cost_message(config, loaded, sizes)
     transport, attacher = _connect(config, loaded, sizes, cost)
     drafter = create_drafter(config.drafter, config.max_draft_tokens)
     engine = Engine(loaded.model, drafter, transport, sizes, loaded.tokenizer)
@@ -105,9 +106,3 @@ def _connect(
         current_step_id=lambda: transport.counters().num_requests,
     )
     return transport, AttachManager(run_dir, transport, facts)
-
-
-def _profile(
-    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
-) -> plan_pb2.CostModel:
-    return plan_pb2.CostModel()

@@ -1,0 +1,114 @@
+"""Start-up measurement of the step cost, as schedulers want it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+import torch
+from specsched_protocol.v1 import plan_pb2
+
+from specsched_executor.config import ExecutorConfig
+from specsched_executor.core import Drafter, DraftInput
+from specsched_executor.drafters import create_drafter
+from specsched_executor.engine import EngineConfig
+from specsched_executor.model import LoadedModel
+from specsched_executor.profiling import (
+    CostProfile,
+    DraftRun,
+    ProfileOptions,
+    default_sizes,
+    fingerprint,
+    load_profile,
+    profile_model,
+    save_profile,
+)
+
+from .progress import progress_bar
+
+__all__ = ["cost_message"]
+
+_log = structlog.get_logger(__name__)
+
+_CONTEXT_TOKENS = 256
+_LONG_CONTEXT_TOKENS = 1024
+_PERIOD = 16
+"""Period of the history drafted from, so that each draft is a full one."""
+
+
+def cost_message(
+    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
+) -> plan_pb2.CostModel:
+    """The cost profile: taken before and kept, or measured now. Empty where it is not wanted."""
+    if config.effective_scheduler == "off" or config.profile == "off":
+        return plan_pb2.CostModel()
+    options = _options(config, loaded, sizes)
+    mark = fingerprint(loaded.config, config.dtype, config.drafter, options)
+    kept = load_profile(config.profile_dir, mark) if config.profile_dir else None
+    profile = kept or _measure(config, loaded, options, mark)
+    _log.info(
+        "step cost known",
+        measured=kept is None,
+        sizes=list(profile.verify),
+        fingerprint=mark,
+    )
+    return profile.to_proto()
+
+
+def _options(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> ProfileOptions:
+    context = loaded.config.max_context_tokens
+    most_rows = min(sizes.max_num_batched_tokens, sizes.max_num_seqs * context)
+    rows = default_sizes(sizes.max_num_seqs, sizes.max_draft_tokens, most_rows)
+    long_context = max(2, min(_LONG_CONTEXT_TOKENS, context))
+    is_quick = config.profile == "quick"
+    return ProfileOptions(
+        # Every third size and the largest: enough to interpolate, not enough to see a staircase.
+        sizes=tuple(sorted({*rows[::3], rows[-1]})) if is_quick else rows,
+        max_requests=sizes.max_num_seqs,
+        max_draft_tokens=sizes.max_draft_tokens,
+        context_tokens=min(_CONTEXT_TOKENS, long_context // 2),
+        long_context_tokens=long_context,
+        block_size=sizes.block_size,
+        min_rounds=2 if is_quick else 3,
+        max_rounds=2 if is_quick else 9,
+    )
+
+
+def _measure(
+    config: ExecutorConfig, loaded: LoadedModel, options: ProfileOptions, mark: str
+) -> CostProfile:
+    drafter = create_drafter(config.drafter, config.max_draft_tokens)
+    with progress_bar("measuring the step cost") as progress:
+        profile = profile_model(
+            loaded.model, options, mark, draft=_draft_run(drafter, options), progress=progress
+        )
+    if config.profile_dir is not None:
+        _keep(profile, config.profile_dir)
+    return profile
+
+
+def _keep(profile: CostProfile, folder: Path) -> None:
+    try:
+        save_profile(profile, folder)
+    except OSError as error:  # it is measured again next time
+        _log.warning("cannot keep the step cost", folder=str(folder), reason=str(error))
+
+
+def _draft_run(drafter: Drafter, options: ProfileOptions) -> DraftRun:
+    """Drafts of the real drafter for n requests whose histories repeat themselves."""
+    period = torch.arange(_PERIOD).repeat(options.context_tokens // _PERIOD + 2).tolist()
+
+    def run(num_requests: int) -> None:
+        drafter.draft(
+            DraftInput(
+                step_id=0,
+                slot_ids=torch.arange(num_requests),
+                generations=torch.zeros(num_requests, dtype=torch.int64),
+                histories=tuple(period for _ in range(num_requests)),
+                max_draft_tokens=torch.full((num_requests,), options.max_draft_tokens),
+                temperatures=torch.zeros(num_requests),
+                seeds=torch.zeros(num_requests, dtype=torch.int64),
+            )
+        )
+
+    return run

@@ -1,0 +1,83 @@
+"""The executor process before it serves: what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from specsched_executor import commands
+from specsched_executor.config import ExecutorConfig
+from specsched_executor.core import ModelConfig
+from specsched_executor.serve.sizes import engine_config
+
+MODEL = ModelConfig(
+    name="tiny",
+    num_layers=1,
+    hidden_size=8,
+    num_heads=1,
+    num_kv_heads=1,
+    head_dim=8,
+    intermediate_size=8,
+    vocab_size=16,
+    max_context_tokens=4096,
+    rope_theta=1e4,
+    rms_norm_eps=1e-5,
+    tie_word_embeddings=True,
+    bos_token_id=None,
+    eos_token_ids=(),
+)
+
+
+def _run(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "specsched_executor", "--log-format", "json", *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_foreign_model_file_is_refused_by_name(tmp_path):
+    path = tmp_path / "not-a-model.gguf"
+    path.write_bytes(b"hello")
+    result = _run("--model", str(path))
+    assert result.returncode == 2
+    assert str(path) in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_bad_option_is_refused_before_anything_is_loaded(tmp_path):
+    result = _run("--host", "0.0.0.0", "--run-dir", str(tmp_path / "run"))
+    assert result.returncode == 2
+    assert "host = '0.0.0.0'" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_torch_is_told_with_the_way_to_install_it(monkeypatch, capsys):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
+    )
+    assert commands.run(ExecutorConfig()) == 2
+    assert "pip install 'specsched[executor]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "num_kv_blocks"),
+    [
+        ({"max_num_seqs": 2, "max_context_tokens": 512}, 2 * 512 // 16),
+        ({"max_num_seqs": 16}, 32_768 // 16),  # 16 x 4096 would be more than the default room
+        ({"max_num_seqs": 1, "max_context_tokens": 100, "block_size": 16}, 7),
+        ({"num_kv_blocks": 5}, 5),
+    ],
+)
+def test_kv_room_follows_from_the_options(options, num_kv_blocks):
+    sizes = engine_config(ExecutorConfig(**options), MODEL)
+    assert sizes.num_kv_blocks == num_kv_blocks
+
+
+def test_nobody_drafts_without_a_drafter():
+    assert engine_config(ExecutorConfig(drafter="none"), MODEL).max_draft_tokens == 0
