@@ -1,0 +1,161 @@
+"""Decides inside this process, with the code a scheduler service runs.
+
+For tests and for a machine on which one process is wanted. The only module of the executor that
+imports the scheduler.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+from specsched_protocol.plan import (
+    ConfidenceRows,
+    FallbackReason,
+    PlanRequest,
+    StepDecision,
+    StepReport,
+)
+from specsched_protocol.v1 import plan_pb2
+from specsched_scheduler.decision import (
+    NO_CAP,
+    DecisionInputs,
+    PolicyCode,
+    decide,
+    new_running_mean,
+)
+from specsched_scheduler.decision.fast import decide_step
+from specsched_scheduler.decision.step import StepPlan
+from specsched_scheduler.decision.wire import cost_model_from_message
+from specsched_scheduler.decision.workspace import new_workspace
+from specsched_scheduler.policies import build_policy
+
+__all__ = ["InProcessTransport"]
+
+_EPOCH = 1
+_MAX_DECISIONS = 8
+"""Decisions kept for a step that has not read them."""
+
+
+class InProcessTransport:
+    """A PlanTransport that has decided by the time `publish` returns; every plan is on time.
+
+    Raises PolicyError for an unknown policy, InvalidRequestError for a cost model that cannot be.
+    """
+
+    def __init__(
+        self, policy: str, cost: plan_pb2.CostModel, *, max_requests: int, max_draft_tokens: int
+    ) -> None:
+        self._policy = build_policy(policy)
+        self._table = cost_model_from_message(cost, max_draft_tokens).compile()
+        self._max_draft_tokens = max_draft_tokens
+        self._prior = new_running_mean(max_draft_tokens)
+        self._workspace = new_workspace(max_requests, max_draft_tokens)
+        self._row_of_slot = np.full(max_requests, -1, dtype=np.int64)
+        self._decisions: dict[int, StepDecision] = {}
+        self._warm_up()
+
+    def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
+        """Decide at once."""
+        confidence, has_confidence = self._gather(rows, request)
+        plan = self._decide(
+            DecisionInputs(
+                confidence=confidence,
+                num_draft_tokens=request.num_draft_tokens,
+                has_confidence=has_confidence,
+                samples=request.samples,
+                weight=request.weight,
+                context_tokens=request.context_tokens,
+                num_other_tokens=request.num_other_tokens,
+                num_prefill_tokens=request.num_prefill_tokens,
+                max_budget=request.max_budget,
+            )
+        )
+        self._decisions[request.step_id] = self._decision(request, plan)
+        if len(self._decisions) > _MAX_DECISIONS:
+            del self._decisions[next(iter(self._decisions))]
+
+    def read(self, step_id: int) -> StepDecision | FallbackReason:
+        """The decision, once; LATE for a step that nobody asked about."""
+        return self._decisions.pop(step_id, FallbackReason.LATE)
+
+    def report(self, report: StepReport) -> None:
+        """The decision learns nothing from reports."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _gather(
+        self, rows: ConfidenceRows | None, request: PlanRequest
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Confidences [R, k] in the order of `request`, and which requests have any.
+
+        A row counts under the generation it was made for only, and only up to its drafts.
+        """
+        num_requests = len(request.slot_id)
+        confidence = np.full((num_requests, self._max_draft_tokens), np.nan, dtype=np.float32)
+        if rows is None or not len(rows.slot_id):
+            return confidence, np.zeros(num_requests, dtype=np.bool_)
+        self._row_of_slot.fill(-1)
+        self._row_of_slot[rows.slot_id] = np.arange(len(rows.slot_id))
+        row = self._row_of_slot[request.slot_id]
+        has_confidence = (row >= 0) & (rows.generation[row] == request.generation)
+        has_confidence &= rows.num_draft_tokens[row] > 0
+        found = row[has_confidence]
+        is_present = np.arange(self._max_draft_tokens) < rows.num_draft_tokens[found, None]
+        confidence[has_confidence] = np.where(is_present, rows.confidence[found], np.nan)
+        return confidence, has_confidence
+
+    def _decide(self, inputs: DecisionInputs) -> StepPlan:
+        if self._policy.rule.code != PolicyCode.PYTHON:
+            step, rule = inputs.as_step(), self._policy.rule
+            plan: StepPlan = decide_step(rule, step, self._table, self._prior, self._workspace)
+            return plan
+        outcome = decide(inputs, self._policy, self._table, self._prior)
+        return StepPlan(
+            budget=outcome.budget,
+            max_verify_len=NO_CAP if outcome.max_verify_len is None else outcome.max_verify_len,
+            model_state=int(outcome.model_state),
+            flags=int(outcome.flags),
+            num_repaired=outcome.num_repaired,
+            num_drafts=int(inputs.num_draft_tokens.sum()),
+            expected_tokens=outcome.expected_tokens,
+            expected_ms=outcome.expected_ms or 0.0,
+        )
+
+    def _decision(self, request: PlanRequest, plan: StepPlan) -> StepDecision:
+        return StepDecision(
+            step_id=request.step_id,
+            source_step_id=request.source_step_id,
+            epoch=_EPOCH,
+            budget=plan.budget,
+            max_verify_len=plan.max_verify_len,
+            next_draft_tokens=self._max_draft_tokens,
+            expected_tokens=plan.expected_tokens,
+            expected_ms=plan.expected_ms,
+            policy_id=self._policy.rule.code,
+            model_state=plan.model_state,
+            flags=plan.flags,
+            num_repaired_confidences=plan.num_repaired,
+            decided_ns=time.monotonic_ns(),
+        )
+
+    def _warm_up(self) -> None:
+        """Compile before the first step, not in it."""
+        nobody = np.zeros(0, dtype=np.uint32)
+        request = PlanRequest(
+            step_id=0,
+            source_step_id=-2,
+            num_other_tokens=0,
+            num_prefill_tokens=0,
+            max_budget=0,
+            slot_id=nobody,
+            generation=nobody,
+            num_draft_tokens=nobody,
+            samples=nobody.astype(np.bool_),
+            weight=nobody.astype(np.float32),
+            context_tokens=nobody,
+        )
+        self.publish(None, request)
+        self._decisions.clear()
