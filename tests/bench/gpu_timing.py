@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 
-def replay_us(work: Callable[[], None], *, repeats: int, num_replays: int = 40) -> list[float]:
+def replay_us(work: Callable[[], object], *, repeats: int, num_replays: int = 40) -> list[float]:
     """Microseconds per call of `work`: a graph of `repeats` calls in a row, `num_replays` times."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

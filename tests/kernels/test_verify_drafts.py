@@ -100,16 +100,16 @@ def run_device_code(inputs: SamplingInputs, device: str) -> VerifyOutcome:
 def test_device_code_commits_what_the_reference_does(
     device: str, mode: str, stochastic: bool
 ) -> None:
-    num_requests, seeds = (5, 1) if device == "cpu" else (99, 4)
+    num_requests, k, seeds = (4, 2, 1) if device == "cpu" else (99, 4, 4)
     seen = set()
     for seed in range(seeds):
-        inputs = random_inputs(seed, mode, num_requests, 4, 97, stochastic=stochastic)
+        inputs = random_inputs(seed, mode, num_requests, k, 97, stochastic=stochastic)
         expected, got = verify_drafts(inputs), run_device_code(inputs, device)
         assert torch.equal(got.num_accepted, expected.num_accepted)
         assert torch.equal(got.token_ids, expected.token_ids)
         assert not got.faulty.any()
         seen |= set(expected.num_accepted.tolist())
-    assert len(seen) >= 2
+    assert device == "cpu" or len(seen) >= 3
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from specsched_kernels.reference.allocate_verify_lens import AllocationInputs
+from specsched_kernels.triton.allocation_rows import load_base, store_rows, store_start_locs
 
 if TYPE_CHECKING:
     from specsched_kernels.allocate_verify_lens import VerifyAllocation
@@ -103,7 +104,7 @@ def _allocate_kernel(
 ):
     request = tl.arange(0, BLOCK_REQUESTS)
     live = request < num_requests
-    base, samples = _load_base(base_ptr, samples_ptr, request, live)
+    base, samples = load_base(base_ptr, samples_ptr, request, live)
     present = tl.load(num_draft_ptr + request, mask=live & samples, other=0)
     present = tl.minimum(tl.maximum(present, 0), NUM_POSITIONS)
     if CAP_IN_MEMORY:
@@ -132,10 +133,10 @@ def _allocate_kernel(
     program = tl.program_id(0)
     if program == 0:
         tl.store(verify_ptr + request, verify_len, mask=live)
-    _store_start_locs(query_loc_ptr, logit_loc_ptr, request, live, base, verify_len, samples)
+    store_start_locs(query_loc_ptr, logit_loc_ptr, request, live, base, verify_len, samples)
     tl.debug_barrier()
     row = program * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    _store_rows(
+    store_rows(
         row,
         num_base + budget,
         query_loc_ptr,
@@ -156,18 +157,6 @@ def _allocate_kernel(
 
 
 # ===================== Ranking =====================
-
-
-@triton.jit
-def _load_base(base_ptr, samples_ptr, request, mask):
-    """Base rows (int32) of each request and whether it samples; without rows it does not."""
-    base = mask.to(tl.int32)
-    if base_ptr is not None:
-        base = tl.maximum(tl.load(base_ptr + request, mask=mask, other=0), 0)
-    samples = base > 0
-    if samples_ptr is not None:
-        samples = samples & (tl.load(samples_ptr + request, mask=mask, other=0) != 0)
-    return base, samples
 
 
 @triton.jit
@@ -258,57 +247,3 @@ def _break_ties(above, at_least, budget, NUM_POSITIONS: tl.constexpr):
     rank = tl.cumsum(is_tied, axis=0) - is_tied
     is_taken = (is_tied != 0) & (rank < num_open - num_below_low)
     return tl.maximum(tl.minimum(at_least, low), above) + is_taken.to(tl.int32)
-
-
-# ===================== Rows =====================
-
-
-@triton.jit
-def _store_start_locs(query_loc_ptr, logit_loc_ptr, request, live, base, verify_len, samples):
-    """Both prefix sums in one scan, the logits in the upper half of an int64."""
-    num_logits = tl.where(samples, verify_len + 1, 0)
-    packed = (base + verify_len).to(tl.int64) + (num_logits.to(tl.int64) << 32)
-    ends = tl.cumsum(packed, axis=0)
-    is_first = request == 0
-    tl.store(query_loc_ptr + request, tl.zeros_like(request), mask=is_first)
-    tl.store(logit_loc_ptr + request, tl.zeros_like(request), mask=is_first)
-    tl.store(query_loc_ptr + request + 1, (ends & 0xFFFFFFFF).to(tl.int32), mask=live)
-    tl.store(logit_loc_ptr + request + 1, (ends >> 32).to(tl.int32), mask=live)
-
-
-@triton.jit
-def _store_rows(
-    row,
-    num_rows,
-    query_loc_ptr,
-    logit_loc_ptr,
-    base_ptr,
-    samples_ptr,
-    start_ptr,
-    row_to_request_ptr,
-    row_position_ptr,
-    logit_row_ptr,
-    num_requests,
-    padded_rows,
-    padded_logits,
-    LOG_BLOCK_REQUESTS: tl.constexpr,
-):
-    """Find the request of each row by bisection and store what follows from it."""
-    is_row = (row < num_rows) & (row < padded_rows)
-    low = tl.zeros_like(row)
-    high = low + num_requests
-    for _ in tl.static_range(LOG_BLOCK_REQUESTS):
-        middle = (low + high) // 2
-        is_past = tl.load(query_loc_ptr + middle, mask=is_row, other=0) <= row
-        low = tl.where(is_past, middle, low)
-        high = tl.where(is_past, high, middle)
-    offset = row - tl.load(query_loc_ptr + low, mask=is_row, other=0)
-    start = tl.load(start_ptr + low, mask=is_row, other=0)
-    in_buffer = row < padded_rows
-    tl.store(row_to_request_ptr + row, tl.where(is_row, low, -1), mask=in_buffer)
-    tl.store(row_position_ptr + row, tl.where(is_row, start + offset, 0), mask=in_buffer)
-    base, samples = _load_base(base_ptr, samples_ptr, low, is_row)
-    from_anchor = offset - (base - 1)
-    logit = tl.load(logit_loc_ptr + low, mask=is_row, other=0) + from_anchor
-    has_logit = is_row & samples & (from_anchor >= 0) & (logit < padded_logits)
-    tl.store(logit_row_ptr + logit, row.to(tl.int64), mask=has_logit)

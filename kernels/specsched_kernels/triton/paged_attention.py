@@ -12,21 +12,18 @@ short ones cost nothing; all sizes are bounds known on the host, so a graph can 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 
+from specsched_kernels.triton.attention_plan import AttentionPlan
+from specsched_kernels.triton.attention_tiles import find_tile, lanes
+
 __all__ = ["paged_attention"]
 
-_MAX_BLOCK_M = 64
-_BLOCK_N = 128
 _NUM_WARPS = 4
 _NUM_STAGES = 4
-_MIN_CHUNK_TOKENS = 256
-_MAX_SPLITS = 32
-_MIN_PROGRAMS_PER_PROCESSOR = 6
 _LOG2_E = 1.0 / math.log(2.0)
 
 
@@ -48,7 +45,7 @@ def paged_attention(
     query, out: dense in their last two dimensions. key_cache, value_cache: of equal strides, the
     last 1. max_query_len, max_context_tokens: upper bounds over the batch.
     """
-    plan = _Plan.of(query, key_cache, query_start_loc, max_query_len, max_context_tokens)
+    plan = AttentionPlan.of(query, key_cache, query_start_loc, max_query_len, max_context_tokens)
     num_rows, num_heads, head_dim = query.shape
     partial_shape = (plan.num_splits, num_rows, num_heads) if plan.num_splits > 1 else (1, 1, 1)
     partial = torch.empty((*partial_shape, head_dim), dtype=torch.float32, device=query.device)
@@ -107,59 +104,6 @@ def paged_attention(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Tile and chunk sizes; decided by bounds alone, the same for every replay of a graph."""
-
-    block_m: int
-    block_n: int
-    block_q: int
-    num_tiles: int
-    num_programs: int
-    log_requests: int
-    chunk_tokens: int
-    num_splits: int
-
-    @classmethod
-    def of(
-        cls,
-        query: torch.Tensor,
-        key_cache: torch.Tensor,
-        query_start_loc: torch.Tensor,
-        max_query_len: int,
-        max_context_tokens: int,
-    ) -> _Plan:
-        num_requests, num_kv_heads = query_start_loc.shape[0] - 1, key_cache.shape[2]
-        group = query.shape[1] // num_kv_heads
-        wanted = triton.next_power_of_2(max_query_len * group)
-        block_m = max(min(wanted, _MAX_BLOCK_M), 16, triton.next_power_of_2(group))
-        block_q = block_m // group
-        one_tile = max_query_len <= block_q
-        num_tiles = num_requests if one_tile else query.shape[0] // block_q + num_requests
-        chunk_tokens = _chunk_tokens(num_tiles * num_kv_heads, max_context_tokens, query.device)
-        return cls(
-            block_m=block_m,
-            block_n=_BLOCK_N,
-            block_q=block_q,
-            num_tiles=num_tiles,
-            num_programs=num_tiles + triton.cdiv(query.shape[0], block_q),
-            log_requests=0 if one_tile else num_requests.bit_length(),
-            chunk_tokens=chunk_tokens,
-            num_splits=max(1, triton.cdiv(max_context_tokens, chunk_tokens)),
-        )
-
-
-def _chunk_tokens(num_programs: int, max_context_tokens: int, device: torch.device) -> int:
-    """As long as there are programs enough to fill the device, else the context is divided."""
-    num_processors = 1
-    if device.type == "cuda":
-        num_processors = torch.cuda.get_device_properties(device).multi_processor_count
-    wanted = triton.cdiv(num_processors * _MIN_PROGRAMS_PER_PROCESSOR, max(num_programs, 1))
-    num_splits = min(wanted, _MAX_SPLITS)
-    chunk = max(triton.cdiv(max_context_tokens, num_splits), _MIN_CHUNK_TOKENS)
-    return int(triton.cdiv(chunk, _BLOCK_N) * _BLOCK_N)
-
-
 @triton.jit(do_not_specialize=["num_requests", "num_rows", "num_tiles", "chunk_tokens"])
 def _attention_kernel(
     query_ptr,
@@ -196,10 +140,10 @@ def _attention_kernel(
     kv_head = tl.program_id(0)
     tile = tl.program_id(1)
     split = tl.program_id(2)
-    head, lane_row = _lanes(kv_head, GROUP, BLOCK_M)
+    head, lane_row = lanes(kv_head, GROUP, BLOCK_M)
     dim = tl.arange(0, HEAD_DIM)
     if tile < num_tiles:
-        request, first_row, end_row, context_len = _find_tile(
+        request, first_row, end_row, context_len = find_tile(
             query_loc_ptr, context_len_ptr, tile, num_requests, BLOCK_Q, LOG_REQUESTS
         )
         last_row = tl.minimum(first_row + BLOCK_Q, end_row) - 1
@@ -246,45 +190,6 @@ def _attention_kernel(
         out = out_ptr + (row * out_stride + head * HEAD_DIM)[:, None] + dim[None, :]
         zeros = tl.zeros([BLOCK_M, HEAD_DIM], out_ptr.dtype.element_ty)
         tl.store(out, zeros, mask=is_padding[:, None])
-
-
-@triton.jit
-def _lanes(kv_head, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Query head and row within the tile of each lane: the heads of a row side by side."""
-    lane = tl.arange(0, BLOCK_M)
-    return kv_head * GROUP + lane % GROUP, lane // GROUP
-
-
-@triton.jit
-def _find_tile(
-    query_loc_ptr,
-    context_len_ptr,
-    tile,
-    num_requests,
-    BLOCK_Q: tl.constexpr,
-    LOG_REQUESTS: tl.constexpr,
-):
-    """Request of a tile, the tile's first row, the end of the request's rows, its context length.
-
-    Request r begins at tile query_start_loc[r] // BLOCK_Q + r, which leaves room for the last,
-    partly filled tile of each; a tile that falls into such room has no rows.
-    """
-    request = tile
-    local = 0
-    if LOG_REQUESTS > 0:
-        low = 0
-        high = num_requests
-        for _ in tl.static_range(LOG_REQUESTS):
-            middle = (low + high) // 2
-            is_past = tl.load(query_loc_ptr + middle) // BLOCK_Q + middle <= tile
-            low = tl.where(is_past, middle, low)
-            high = tl.where(is_past, high, middle)
-        request = low
-        local = tile - (tl.load(query_loc_ptr + request).to(tl.int32) // BLOCK_Q + request)
-    first_row = tl.load(query_loc_ptr + request).to(tl.int32) + local * BLOCK_Q
-    end_row = tl.load(query_loc_ptr + request + 1).to(tl.int32)
-    context_len = tl.load(context_len_ptr + request).to(tl.int32)
-    return request, first_row, end_row, context_len
 
 
 @triton.jit
@@ -352,8 +257,8 @@ def _combine_kernel(
     LOG_REQUESTS: tl.constexpr,
 ):
     """Weigh the parts of each row and head by the share of the softmax's sum that they hold."""
-    head, lane_row = _lanes(tl.program_id(0), GROUP, BLOCK_M)
-    _, first_row, end_row, context_len = _find_tile(
+    head, lane_row = lanes(tl.program_id(0), GROUP, BLOCK_M)
+    _, first_row, end_row, context_len = find_tile(
         query_loc_ptr, context_len_ptr, tl.program_id(1), num_requests, BLOCK_Q, LOG_REQUESTS
     )
     if (first_row < end_row) & (context_len > chunk_tokens):
