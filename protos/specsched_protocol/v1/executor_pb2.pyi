@@ -7,6 +7,8 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from specsched_protocol.v1 import plan_pb2 as _plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as _scheduler_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -141,3 +143,87 @@ class StepCounters(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepCounters: _TypeAlias = StepCounters  # noqa: Y015
+
+@_typing.final
+class ListSchedulersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSchedulersRequest: _TypeAlias = ListSchedulersRequest  # noqa: Y015
+
+@_typing.final
+class ListSchedulersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def schedulers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachedScheduler]:
+        """The one attached longest comes first."""
+
+    def __init__(
+        self,
+        *,
+        schedulers: _abc.Iterable[Global___AttachedScheduler] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedulers", b"schedulers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSchedulersResponse: _TypeAlias = ListSchedulersResponse  # noqa: Y015
+
+@_typing.final
+class AttachedScheduler(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    TRANSPORT_REASON_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.str
+    target: _builtins.str
+    """What was dialled: unix:PATH or host:port."""
+    transport: _scheduler_pb2.Transport.ValueType
+    transport_reason: _builtins.str
+    """Why it is not shared memory; empty where it is."""
+    lane: _builtins.int
+    epoch: _builtins.int
+    active: _builtins.bool
+    """Its decisions are followed; others decide unread."""
+    @_builtins.property
+    def policy(self) -> _plan_pb2.PolicySpec: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        target: _builtins.str = ...,
+        transport: _scheduler_pb2.Transport.ValueType = ...,
+        transport_reason: _builtins.str = ...,
+        lane: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        active: _builtins.bool = ...,
+        policy: _plan_pb2.PolicySpec | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "epoch", b"epoch", "lane", b"lane", "name", b"name", "policy", b"policy", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachedScheduler: _TypeAlias = AttachedScheduler  # noqa: Y015

@@ -40,6 +40,11 @@ class ExecutorServiceStub:
                 request_serializer=specsched__protocol_dot_v1_dot_executor__pb2.GetStepCountersRequest.SerializeToString,
                 response_deserializer=specsched__protocol_dot_v1_dot_executor__pb2.GetStepCountersResponse.FromString,
                 _registered_method=True)
+        self.ListSchedulers = channel.unary_unary(
+                '/specsched.v1.ExecutorService/ListSchedulers',
+                request_serializer=specsched__protocol_dot_v1_dot_executor__pb2.ListSchedulersRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_executor__pb2.ListSchedulersResponse.FromString,
+                _registered_method=True)
 
 
 class ExecutorServiceServicer:
@@ -53,6 +58,13 @@ class ExecutorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSchedulers(self, request, context):
+        """The schedulers attached now and how plans travel between them and this executor.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExecutorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +72,11 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.GetStepCounters,
                     request_deserializer=specsched__protocol_dot_v1_dot_executor__pb2.GetStepCountersRequest.FromString,
                     response_serializer=specsched__protocol_dot_v1_dot_executor__pb2.GetStepCountersResponse.SerializeToString,
+            ),
+            'ListSchedulers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedulers,
+                    request_deserializer=specsched__protocol_dot_v1_dot_executor__pb2.ListSchedulersRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_executor__pb2.ListSchedulersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +107,33 @@ class ExecutorService:
             '/specsched.v1.ExecutorService/GetStepCounters',
             specsched__protocol_dot_v1_dot_executor__pb2.GetStepCountersRequest.SerializeToString,
             specsched__protocol_dot_v1_dot_executor__pb2.GetStepCountersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedulers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.ExecutorService/ListSchedulers',
+            specsched__protocol_dot_v1_dot_executor__pb2.ListSchedulersRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_executor__pb2.ListSchedulersResponse.FromString,
             options,
             channel_credentials,
             insecure,

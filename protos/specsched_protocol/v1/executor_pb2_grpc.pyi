@@ -35,6 +35,8 @@ class ExecutorServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ExecutorServiceAsyncStub: ...
     GetStepCounters: _grpc.UnaryUnaryMultiCallable[_executor_pb2.GetStepCountersRequest, _executor_pb2.GetStepCountersResponse]
     """Totals since the process started; the difference of two readings describes an interval."""
+    ListSchedulers: _grpc.UnaryUnaryMultiCallable[_executor_pb2.ListSchedulersRequest, _executor_pb2.ListSchedulersResponse]
+    """The schedulers attached now and how plans travel between them and this executor."""
 
 @_typing.type_check_only
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
@@ -43,6 +45,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStepCounters: _aio.UnaryUnaryMultiCallable[_executor_pb2.GetStepCountersRequest, _executor_pb2.GetStepCountersResponse]  # type: ignore[assignment]
     """Totals since the process started; the difference of two readings describes an interval."""
+    ListSchedulers: _aio.UnaryUnaryMultiCallable[_executor_pb2.ListSchedulersRequest, _executor_pb2.ListSchedulersResponse]  # type: ignore[assignment]
+    """The schedulers attached now and how plans travel between them and this executor."""
 
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served beside the gateway API, on the same address."""
@@ -54,5 +58,13 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_executor_pb2.GetStepCountersResponse, _abc.Awaitable[_executor_pb2.GetStepCountersResponse]]:
         """Totals since the process started; the difference of two readings describes an interval."""
+
+    @_abc_1.abstractmethod
+    def ListSchedulers(
+        self,
+        request: _executor_pb2.ListSchedulersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_executor_pb2.ListSchedulersResponse, _abc.Awaitable[_executor_pb2.ListSchedulersResponse]]:
+        """The schedulers attached now and how plans travel between them and this executor."""
 
 def add_ExecutorServiceServicer_to_server(servicer: ExecutorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,55 +25,63 @@ _sym_db = _symbol_database.Default()
 from specsched_protocol.v1 import plan_pb2 as specsched__protocol_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%specsched_protocol/v1/scheduler.proto\x12\x0cspecsched.v1\x1a specsched_protocol/v1/plan.proto\"\xc7\x01\n\rAttachRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.specsched.v1.HelloH\x00\x12\'\n\x04\x63ost\x18\x02 \x01(\x0b\x32\x17.specsched.v1.CostModelH\x00\x12\x34\n\theartbeat\x18\x03 \x01(\x0b\x32\x1f.specsched.v1.ExecutorHeartbeatH\x00\x12&\n\x06\x64\x65tach\x18\x04 \x01(\x0b\x32\x14.specsched.v1.DetachH\x00\x42\t\n\x07message\"\xd9\x01\n\x0e\x41ttachResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.specsched.v1.WelcomeH\x00\x12$\n\x05ready\x18\x02 \x01(\x0b\x32\x13.specsched.v1.ReadyH\x00\x12\x35\n\theartbeat\x18\x03 \x01(\x0b\x32 .specsched.v1.SchedulerHeartbeatH\x00\x12\x35\n\x0epolicy_changed\x18\x04 \x01(\x0b\x32\x1b.specsched.v1.PolicyChangedH\x00\x42\t\n\x07message\"9\n\rProtocolRange\x12\x13\n\x0bmin_version\x18\x01 \x01(\r\x12\x13\n\x0bmax_version\x18\x02 \x01(\r\"\xcb\x02\n\x05Hello\x12-\n\x08protocol\x18\x01 \x01(\x0b\x32\x1b.specsched.v1.ProtocolRange\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\x12\x15\n\rexecutor_name\x18\x03 \x01(\t\x12\x18\n\x10\x65xecutor_version\x18\x04 \x01(\t\x12\'\n\x05model\x18\x05 \x01(\x0b\x32\x18.specsched.v1.ModelFacts\x12\x15\n\rcapture_sizes\x18\x06 \x03(\r\x12%\n\x04\x63ost\x18\x07 \x01(\x0b\x32\x17.specsched.v1.CostModel\x12;\n\rshared_memory\x18\x08 \x01(\x0b\x32\x1f.specsched.v1.SharedMemoryOfferH\x00\x88\x01\x01\x12\x0c\n\x04lane\x18\t \x01(\r\x12\r\n\x05\x65poch\x18\n \x01(\x04\x42\x10\n\x0e_shared_memory\"\x96\x01\n\nModelFacts\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x14\n\x0cmax_requests\x18\x04 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x05 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x06 \x01(\r\x12\x0f\n\x07\x64rafter\x18\x07 \x01(\t\"\x8e\x01\n\x11SharedMemoryOffer\x12\x1b\n\x13handoff_socket_path\x18\x01 \x01(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x13\n\x0b\x61\x62i_version\x18\x03 \x01(\r\x12\x1d\n\x15\x65xecutor_region_bytes\x18\x04 \x01(\x04\x12\x19\n\x11lane_region_bytes\x18\x05 \x01(\x04\"\xb8\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x19\n\x11scheduler_version\x18\x02 \x01(\t\x12\x14\n\x0cscheduler_id\x18\x03 \x01(\x0c\x12\x0c\n\x04lane\x18\x04 \x01(\r\x12(\n\x06policy\x18\x05 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12*\n\ttransport\x18\x06 \x01(\x0e\x32\x17.specsched.v1.Transport\"\x07\n\x05Ready\"\x18\n\x06\x44\x65tach\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\x11\x45xecutorHeartbeat\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\"*\n\x12SchedulerHeartbeat\x12\x14\n\x0clast_step_id\x18\x01 \x01(\x04\"9\n\rPolicyChanged\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\"\x12\n\x10GetStatusRequest\"\xf2\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cscheduler_id\x18\x02 \x01(\x0c\x12\x16\n\x0euptime_seconds\x18\x03 \x01(\x01\x12(\n\x06policy\x18\x04 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12\x10\n\x08policies\x18\x05 \x03(\t\x12-\n\x08protocol\x18\x06 \x01(\x0b\x32\x1b.specsched.v1.ProtocolRange\x12\x33\n\x0b\x61ttachments\x18\x07 \x03(\x0b\x32\x1e.specsched.v1.AttachmentStatus\"\xc3\x02\n\x10\x41ttachmentStatus\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\x0c\x12\x15\n\rexecutor_name\x18\x02 \x01(\t\x12\x0c\n\x04lane\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12*\n\ttransport\x18\x05 \x01(\x0e\x32\x17.specsched.v1.Transport\x12\'\n\x05model\x18\x06 \x01(\x0b\x32\x18.specsched.v1.ModelFacts\x12-\n\x0bmodel_state\x18\x07 \x01(\x0e\x32\x18.specsched.v1.ModelState\x12/\n\x08\x63ounters\x18\x08 \x01(\x0b\x32\x1d.specsched.v1.PlannerCounters\x12\x18\n\x10\x65xecutor_step_id\x18\t \x01(\x04\x12\x1b\n\x13seconds_since_heard\x18\n \x01(\x01\"\xf6\x01\n\x0fPlannerCounters\x12\x15\n\rnum_decisions\x18\x01 \x01(\x04\x12\x1b\n\x13num_missed_requests\x18\x02 \x01(\x04\x12\x16\n\x0enum_torn_reads\x18\x03 \x01(\x04\x12\x1c\n\x14num_invalid_requests\x18\x04 \x01(\x04\x12 \n\x18num_repaired_confidences\x18\x05 \x01(\x04\x12\x13\n\x0bplan_us_p50\x18\x06 \x01(\x01\x12\x13\n\x0bplan_us_p99\x18\x07 \x01(\x01\x12\x13\n\x0bnum_reports\x18\x08 \x01(\x04\x12\x18\n\x10num_lost_reports\x18\t \x01(\x04\"/\n\x15WatchDecisionsRequest\x12\x16\n\x0emax_per_second\x18\x01 \x01(\r\"\x97\x01\n\x16WatchDecisionsResponse\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\x0c\x12(\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x16.specsched.v1.Decision\x12\x14\n\x0cnum_requests\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x12\n\nnum_missed\x18\x05 \x01(\x04\"<\n\x10SetPolicyRequest\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\"p\n\x11SetPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12\x31\n\x0fprevious_policy\x18\x02 \x01(\x0b\x32\x18.specsched.v1.PolicySpec*Y\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x1b\n\x17TRANSPORT_SHARED_MEMORY\x10\x01\x12\x14\n\x10TRANSPORT_INLINE\x10\x02\x32\x95\x03\n\x10SchedulerService\x12G\n\x06\x41ttach\x12\x1b.specsched.v1.AttachRequest\x1a\x1c.specsched.v1.AttachResponse(\x01\x30\x01\x12=\n\x04Plan\x12\x19.specsched.v1.PlanRequest\x1a\x1a.specsched.v1.PlanResponse\x12L\n\tGetStatus\x12\x1e.specsched.v1.GetStatusRequest\x1a\x1f.specsched.v1.GetStatusResponse\x12]\n\x0eWatchDecisions\x12#.specsched.v1.WatchDecisionsRequest\x1a$.specsched.v1.WatchDecisionsResponse0\x01\x12L\n\tSetPolicy\x12\x1e.specsched.v1.SetPolicyRequest\x1a\x1f.specsched.v1.SetPolicyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%specsched_protocol/v1/scheduler.proto\x12\x0cspecsched.v1\x1a specsched_protocol/v1/plan.proto\"\xf3\x01\n\rAttachRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.specsched.v1.HelloH\x00\x12\'\n\x04\x63ost\x18\x02 \x01(\x0b\x32\x17.specsched.v1.CostModelH\x00\x12\x34\n\theartbeat\x18\x03 \x01(\x0b\x32\x1f.specsched.v1.ExecutorHeartbeatH\x00\x12&\n\x06\x64\x65tach\x18\x04 \x01(\x0b\x32\x14.specsched.v1.DetachH\x00\x12*\n\x05steps\x18\x05 \x01(\x0b\x32\x19.specsched.v1.InlineStepsH\x00\x42\t\n\x07message\"\x8b\x02\n\x0e\x41ttachResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.specsched.v1.WelcomeH\x00\x12$\n\x05ready\x18\x02 \x01(\x0b\x32\x13.specsched.v1.ReadyH\x00\x12\x35\n\theartbeat\x18\x03 \x01(\x0b\x32 .specsched.v1.SchedulerHeartbeatH\x00\x12\x35\n\x0epolicy_changed\x18\x04 \x01(\x0b\x32\x1b.specsched.v1.PolicyChangedH\x00\x12\x30\n\x08\x64\x65\x63ision\x18\x05 \x01(\x0b\x32\x1c.specsched.v1.InlineDecisionH\x00\x42\t\n\x07message\"9\n\rProtocolRange\x12\x13\n\x0bmin_version\x18\x01 \x01(\r\x12\x13\n\x0bmax_version\x18\x02 \x01(\r\"\xe3\x02\n\x05Hello\x12-\n\x08protocol\x18\x01 \x01(\x0b\x32\x1b.specsched.v1.ProtocolRange\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\x12\x15\n\rexecutor_name\x18\x03 \x01(\t\x12\x18\n\x10\x65xecutor_version\x18\x04 \x01(\t\x12\'\n\x05model\x18\x05 \x01(\x0b\x32\x18.specsched.v1.ModelFacts\x12\x15\n\rcapture_sizes\x18\x06 \x03(\r\x12%\n\x04\x63ost\x18\x07 \x01(\x0b\x32\x17.specsched.v1.CostModel\x12;\n\rshared_memory\x18\x08 \x01(\x0b\x32\x1f.specsched.v1.SharedMemoryOfferH\x00\x88\x01\x01\x12\x0c\n\x04lane\x18\t \x01(\r\x12\r\n\x05\x65poch\x18\n \x01(\x04\x12\x16\n\x0e\x61\x63\x63\x65pts_inline\x18\x0b \x01(\x08\x42\x10\n\x0e_shared_memory\"\x96\x01\n\nModelFacts\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x14\n\x0cmax_requests\x18\x04 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x05 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x06 \x01(\r\x12\x0f\n\x07\x64rafter\x18\x07 \x01(\t\"\x8e\x01\n\x11SharedMemoryOffer\x12\x1b\n\x13handoff_socket_path\x18\x01 \x01(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x13\n\x0b\x61\x62i_version\x18\x03 \x01(\r\x12\x1d\n\x15\x65xecutor_region_bytes\x18\x04 \x01(\x04\x12\x19\n\x11lane_region_bytes\x18\x05 \x01(\x04\"\xd2\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x19\n\x11scheduler_version\x18\x02 \x01(\t\x12\x14\n\x0cscheduler_id\x18\x03 \x01(\x0c\x12\x0c\n\x04lane\x18\x04 \x01(\r\x12(\n\x06policy\x18\x05 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12*\n\ttransport\x18\x06 \x01(\x0e\x32\x17.specsched.v1.Transport\x12\x18\n\x10transport_reason\x18\x07 \x01(\t\"\x07\n\x05Ready\"\x18\n\x06\x44\x65tach\x12\x0e\n\x06reason\x18\x01 \x01(\t\"$\n\x11\x45xecutorHeartbeat\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\"*\n\x12SchedulerHeartbeat\x12\x14\n\x0clast_step_id\x18\x01 \x01(\x04\"9\n\rPolicyChanged\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\"\x87\x01\n\x0bInlineSteps\x12:\n\x0cplan_request\x18\x01 \x01(\x0b\x32\x1f.specsched.v1.InlinePlanRequestH\x00\x88\x01\x01\x12+\n\x07reports\x18\x02 \x03(\x0b\x32\x1a.specsched.v1.InlineReportB\x0f\n\r_plan_request\"\xd4\x02\n\x11InlinePlanRequest\x12\x13\n\x0bpublication\x18\x01 \x01(\x04\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12\x16\n\x0esource_step_id\x18\x03 \x01(\x04\x12\x18\n\x10num_other_tokens\x18\x04 \x01(\r\x12\x1a\n\x12num_prefill_tokens\x18\x05 \x01(\r\x12\x17\n\nmax_budget\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07slot_id\x18\x07 \x01(\x0c\x12\x12\n\ngeneration\x18\x08 \x01(\x0c\x12\x18\n\x10num_draft_tokens\x18\t \x01(\x0c\x12\x0f\n\x07samples\x18\n \x01(\x0c\x12\x0e\n\x06weight\x18\x0b \x01(\x0c\x12\x16\n\x0e\x63ontext_tokens\x18\x0c \x01(\x0c\x12\x17\n\x0fnum_confidences\x18\r \x01(\x0c\x12\x12\n\nconfidence\x18\x0e \x01(\x0c\x42\r\n\x0b_max_budget\"\xdc\x01\n\x0cInlineReport\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x19\n\x11padded_num_tokens\x18\x03 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\x04\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\x12\x11\n\tverify_ms\x18\x06 \x01(\x01\x12\x0f\n\x07slot_id\x18\x07 \x01(\x0c\x12\x12\n\ngeneration\x18\x08 \x01(\x0c\x12\x14\n\x0cnum_verified\x18\t \x01(\x0c\x12\x14\n\x0cnum_accepted\x18\n \x01(\x0c\"\xc4\x02\n\x0eInlineDecision\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x16\n\x0esource_step_id\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06\x62udget\x18\x04 \x01(\r\x12\x1b\n\x0emax_verify_len\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x11next_draft_tokens\x18\x06 \x01(\r\x12\x17\n\x0f\x65xpected_tokens\x18\x07 \x01(\x01\x12\x13\n\x0b\x65xpected_ms\x18\x08 \x01(\x01\x12\x11\n\tpolicy_id\x18\t \x01(\x04\x12-\n\x0bmodel_state\x18\n \x01(\x0e\x32\x18.specsched.v1.ModelState\x12\r\n\x05\x66lags\x18\x0b \x01(\r\x12 \n\x18num_repaired_confidences\x18\x0c \x01(\rB\x11\n\x0f_max_verify_len\"\x12\n\x10GetStatusRequest\"\xf2\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cscheduler_id\x18\x02 \x01(\x0c\x12\x16\n\x0euptime_seconds\x18\x03 \x01(\x01\x12(\n\x06policy\x18\x04 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12\x10\n\x08policies\x18\x05 \x03(\t\x12-\n\x08protocol\x18\x06 \x01(\x0b\x32\x1b.specsched.v1.ProtocolRange\x12\x33\n\x0b\x61ttachments\x18\x07 \x03(\x0b\x32\x1e.specsched.v1.AttachmentStatus\"\xc3\x02\n\x10\x41ttachmentStatus\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\x0c\x12\x15\n\rexecutor_name\x18\x02 \x01(\t\x12\x0c\n\x04lane\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12*\n\ttransport\x18\x05 \x01(\x0e\x32\x17.specsched.v1.Transport\x12\'\n\x05model\x18\x06 \x01(\x0b\x32\x18.specsched.v1.ModelFacts\x12-\n\x0bmodel_state\x18\x07 \x01(\x0e\x32\x18.specsched.v1.ModelState\x12/\n\x08\x63ounters\x18\x08 \x01(\x0b\x32\x1d.specsched.v1.PlannerCounters\x12\x18\n\x10\x65xecutor_step_id\x18\t \x01(\x04\x12\x1b\n\x13seconds_since_heard\x18\n \x01(\x01\"\xf6\x01\n\x0fPlannerCounters\x12\x15\n\rnum_decisions\x18\x01 \x01(\x04\x12\x1b\n\x13num_missed_requests\x18\x02 \x01(\x04\x12\x16\n\x0enum_torn_reads\x18\x03 \x01(\x04\x12\x1c\n\x14num_invalid_requests\x18\x04 \x01(\x04\x12 \n\x18num_repaired_confidences\x18\x05 \x01(\x04\x12\x13\n\x0bplan_us_p50\x18\x06 \x01(\x01\x12\x13\n\x0bplan_us_p99\x18\x07 \x01(\x01\x12\x13\n\x0bnum_reports\x18\x08 \x01(\x04\x12\x18\n\x10num_lost_reports\x18\t \x01(\x04\"/\n\x15WatchDecisionsRequest\x12\x16\n\x0emax_per_second\x18\x01 \x01(\r\"\x97\x01\n\x16WatchDecisionsResponse\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\x0c\x12(\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x16.specsched.v1.Decision\x12\x14\n\x0cnum_requests\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x12\n\nnum_missed\x18\x05 \x01(\x04\"<\n\x10SetPolicyRequest\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\"p\n\x11SetPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12\x31\n\x0fprevious_policy\x18\x02 \x01(\x0b\x32\x18.specsched.v1.PolicySpec*Y\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x1b\n\x17TRANSPORT_SHARED_MEMORY\x10\x01\x12\x14\n\x10TRANSPORT_INLINE\x10\x02\x32\x95\x03\n\x10SchedulerService\x12G\n\x06\x41ttach\x12\x1b.specsched.v1.AttachRequest\x1a\x1c.specsched.v1.AttachResponse(\x01\x30\x01\x12=\n\x04Plan\x12\x19.specsched.v1.PlanRequest\x1a\x1a.specsched.v1.PlanResponse\x12L\n\tGetStatus\x12\x1e.specsched.v1.GetStatusRequest\x1a\x1f.specsched.v1.GetStatusResponse\x12]\n\x0eWatchDecisions\x12#.specsched.v1.WatchDecisionsRequest\x1a$.specsched.v1.WatchDecisionsResponse0\x01\x12L\n\tSetPolicy\x12\x1e.specsched.v1.SetPolicyRequest\x1a\x1f.specsched.v1.SetPolicyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'specsched_protocol.v1.scheduler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRANSPORT']._serialized_start=2784
-  _globals['_TRANSPORT']._serialized_end=2873
+  _globals['_TRANSPORT']._serialized_start=3959
+  _globals['_TRANSPORT']._serialized_end=4048
   _globals['_ATTACHREQUEST']._serialized_start=90
-  _globals['_ATTACHREQUEST']._serialized_end=289
-  _globals['_ATTACHRESPONSE']._serialized_start=292
-  _globals['_ATTACHRESPONSE']._serialized_end=509
-  _globals['_PROTOCOLRANGE']._serialized_start=511
-  _globals['_PROTOCOLRANGE']._serialized_end=568
-  _globals['_HELLO']._serialized_start=571
-  _globals['_HELLO']._serialized_end=902
-  _globals['_MODELFACTS']._serialized_start=905
-  _globals['_MODELFACTS']._serialized_end=1055
-  _globals['_SHAREDMEMORYOFFER']._serialized_start=1058
-  _globals['_SHAREDMEMORYOFFER']._serialized_end=1200
-  _globals['_WELCOME']._serialized_start=1203
-  _globals['_WELCOME']._serialized_end=1387
-  _globals['_READY']._serialized_start=1389
-  _globals['_READY']._serialized_end=1396
-  _globals['_DETACH']._serialized_start=1398
-  _globals['_DETACH']._serialized_end=1422
-  _globals['_EXECUTORHEARTBEAT']._serialized_start=1424
-  _globals['_EXECUTORHEARTBEAT']._serialized_end=1460
-  _globals['_SCHEDULERHEARTBEAT']._serialized_start=1462
-  _globals['_SCHEDULERHEARTBEAT']._serialized_end=1504
-  _globals['_POLICYCHANGED']._serialized_start=1506
-  _globals['_POLICYCHANGED']._serialized_end=1563
-  _globals['_GETSTATUSREQUEST']._serialized_start=1565
-  _globals['_GETSTATUSREQUEST']._serialized_end=1583
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1586
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1828
-  _globals['_ATTACHMENTSTATUS']._serialized_start=1831
-  _globals['_ATTACHMENTSTATUS']._serialized_end=2154
-  _globals['_PLANNERCOUNTERS']._serialized_start=2157
-  _globals['_PLANNERCOUNTERS']._serialized_end=2403
-  _globals['_WATCHDECISIONSREQUEST']._serialized_start=2405
-  _globals['_WATCHDECISIONSREQUEST']._serialized_end=2452
-  _globals['_WATCHDECISIONSRESPONSE']._serialized_start=2455
-  _globals['_WATCHDECISIONSRESPONSE']._serialized_end=2606
-  _globals['_SETPOLICYREQUEST']._serialized_start=2608
-  _globals['_SETPOLICYREQUEST']._serialized_end=2668
-  _globals['_SETPOLICYRESPONSE']._serialized_start=2670
-  _globals['_SETPOLICYRESPONSE']._serialized_end=2782
-  _globals['_SCHEDULERSERVICE']._serialized_start=2876
-  _globals['_SCHEDULERSERVICE']._serialized_end=3281
+  _globals['_ATTACHREQUEST']._serialized_end=333
+  _globals['_ATTACHRESPONSE']._serialized_start=336
+  _globals['_ATTACHRESPONSE']._serialized_end=603
+  _globals['_PROTOCOLRANGE']._serialized_start=605
+  _globals['_PROTOCOLRANGE']._serialized_end=662
+  _globals['_HELLO']._serialized_start=665
+  _globals['_HELLO']._serialized_end=1020
+  _globals['_MODELFACTS']._serialized_start=1023
+  _globals['_MODELFACTS']._serialized_end=1173
+  _globals['_SHAREDMEMORYOFFER']._serialized_start=1176
+  _globals['_SHAREDMEMORYOFFER']._serialized_end=1318
+  _globals['_WELCOME']._serialized_start=1321
+  _globals['_WELCOME']._serialized_end=1531
+  _globals['_READY']._serialized_start=1533
+  _globals['_READY']._serialized_end=1540
+  _globals['_DETACH']._serialized_start=1542
+  _globals['_DETACH']._serialized_end=1566
+  _globals['_EXECUTORHEARTBEAT']._serialized_start=1568
+  _globals['_EXECUTORHEARTBEAT']._serialized_end=1604
+  _globals['_SCHEDULERHEARTBEAT']._serialized_start=1606
+  _globals['_SCHEDULERHEARTBEAT']._serialized_end=1648
+  _globals['_POLICYCHANGED']._serialized_start=1650
+  _globals['_POLICYCHANGED']._serialized_end=1707
+  _globals['_INLINESTEPS']._serialized_start=1710
+  _globals['_INLINESTEPS']._serialized_end=1845
+  _globals['_INLINEPLANREQUEST']._serialized_start=1848
+  _globals['_INLINEPLANREQUEST']._serialized_end=2188
+  _globals['_INLINEREPORT']._serialized_start=2191
+  _globals['_INLINEREPORT']._serialized_end=2411
+  _globals['_INLINEDECISION']._serialized_start=2414
+  _globals['_INLINEDECISION']._serialized_end=2738
+  _globals['_GETSTATUSREQUEST']._serialized_start=2740
+  _globals['_GETSTATUSREQUEST']._serialized_end=2758
+  _globals['_GETSTATUSRESPONSE']._serialized_start=2761
+  _globals['_GETSTATUSRESPONSE']._serialized_end=3003
+  _globals['_ATTACHMENTSTATUS']._serialized_start=3006
+  _globals['_ATTACHMENTSTATUS']._serialized_end=3329
+  _globals['_PLANNERCOUNTERS']._serialized_start=3332
+  _globals['_PLANNERCOUNTERS']._serialized_end=3578
+  _globals['_WATCHDECISIONSREQUEST']._serialized_start=3580
+  _globals['_WATCHDECISIONSREQUEST']._serialized_end=3627
+  _globals['_WATCHDECISIONSRESPONSE']._serialized_start=3630
+  _globals['_WATCHDECISIONSRESPONSE']._serialized_end=3781
+  _globals['_SETPOLICYREQUEST']._serialized_start=3783
+  _globals['_SETPOLICYREQUEST']._serialized_end=3843
+  _globals['_SETPOLICYRESPONSE']._serialized_start=3845
+  _globals['_SETPOLICYRESPONSE']._serialized_end=3957
+  _globals['_SCHEDULERSERVICE']._serialized_start=4051
+  _globals['_SCHEDULERSERVICE']._serialized_end=4456
 # @@protoc_insertion_point(module_scope)

@@ -53,6 +53,7 @@ class AttachRequest(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     DETACH_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -63,6 +64,10 @@ class AttachRequest(_message.Message):
     def detach(self) -> Global___Detach:
         """The executor has mapped nothing or torn the mapping down; the scheduler releases the lane."""
 
+    @_builtins.property
+    def steps(self) -> Global___InlineSteps:
+        """Only after a Ready that followed a Welcome with TRANSPORT_INLINE."""
+
     def __init__(
         self,
         *,
@@ -70,12 +75,13 @@ class AttachRequest(_message.Message):
         cost: _plan_pb2.CostModel | None = ...,
         heartbeat: Global___ExecutorHeartbeat | None = ...,
         detach: Global___Detach | None = ...,
+        steps: Global___InlineSteps | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "cost", "heartbeat", "detach"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "cost", "heartbeat", "detach", "steps"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -91,16 +97,21 @@ class AttachResponse(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     POLICY_CHANGED_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
     def ready(self) -> Global___Ready:
-        """Sent once the shared memory is mapped, checked and the planner is waiting on the doorbell."""
+        """The planner waits for plan requests."""
 
     @_builtins.property
     def heartbeat(self) -> Global___SchedulerHeartbeat: ...
     @_builtins.property
     def policy_changed(self) -> Global___PolicyChanged: ...
+    @_builtins.property
+    def decision(self) -> Global___InlineDecision:
+        """The newest decision, of an attachment with TRANSPORT_INLINE."""
+
     def __init__(
         self,
         *,
@@ -108,12 +119,13 @@ class AttachResponse(_message.Message):
         ready: Global___Ready | None = ...,
         heartbeat: Global___SchedulerHeartbeat | None = ...,
         policy_changed: Global___PolicyChanged | None = ...,
+        decision: Global___InlineDecision | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -157,6 +169,7 @@ class Hello(_message.Message):
     SHARED_MEMORY_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    ACCEPTS_INLINE_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     """Random per executor process; equal to the boot id in the shared-memory headers."""
     executor_name: _builtins.str
@@ -164,6 +177,10 @@ class Hello(_message.Message):
     lane: _builtins.int
     """Lane assigned to this scheduler by the executor, 0-based."""
     epoch: _builtins.int
+    accepts_inline: _builtins.bool
+    """The executor can send its steps on the stream. With shared memory offered too, the scheduler
+    prefers that and falls back to the stream where it cannot fetch or map the descriptors.
+    """
     @_builtins.property
     def protocol(self) -> Global___ProtocolRange: ...
     @_builtins.property
@@ -191,10 +208,11 @@ class Hello(_message.Message):
         shared_memory: Global___SharedMemoryOffer | None = ...,
         lane: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        accepts_inline: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "cost", b"cost", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "boot_id", b"boot_id", "capture_sizes", b"capture_sizes", "cost", b"cost", "epoch", b"epoch", "executor_name", b"executor_name", "executor_version", b"executor_version", "lane", b"lane", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "accepts_inline", b"accepts_inline", "boot_id", b"boot_id", "capture_sizes", b"capture_sizes", "cost", b"cost", "epoch", b"epoch", "executor_name", b"executor_name", "executor_version", b"executor_version", "lane", b"lane", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__shared_memory: _TypeAlias = _typing.Literal["shared_memory"]  # noqa: Y015
     _WhichOneofArgType__shared_memory: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory"]  # noqa: Y015
@@ -286,12 +304,16 @@ class Welcome(_message.Message):
     LANE_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     TRANSPORT_FIELD_NUMBER: _builtins.int
+    TRANSPORT_REASON_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     scheduler_version: _builtins.str
     scheduler_id: _builtins.bytes
     """Random per scheduler process."""
     lane: _builtins.int
     transport: Global___Transport.ValueType
+    """The one that is used: one of those the executor offered."""
+    transport_reason: _builtins.str
+    """Why it is not shared memory; empty where it is."""
     @_builtins.property
     def policy(self) -> _plan_pb2.PolicySpec: ...
     def __init__(
@@ -303,10 +325,11 @@ class Welcome(_message.Message):
         lane: _builtins.int = ...,
         policy: _plan_pb2.PolicySpec | None = ...,
         transport: Global___Transport.ValueType = ...,
+        transport_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "policy", b"policy", "protocol_version", b"protocol_version", "scheduler_id", b"scheduler_id", "scheduler_version", b"scheduler_version", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "policy", b"policy", "protocol_version", b"protocol_version", "scheduler_id", b"scheduler_id", "scheduler_version", b"scheduler_version", "transport", b"transport", "transport_reason", b"transport_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -403,6 +426,221 @@ class PolicyChanged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PolicyChanged: _TypeAlias = PolicyChanged  # noqa: Y015
+
+@_typing.final
+class InlineSteps(_message.Message):
+    """The tables of a step travel as bytes, one little-endian column each: with repeated fields, packing
+    256 requests of 7 drafts costs over a hundred microseconds at each end, with bytes a few. R is the
+    number of requests, at most ModelFacts.max_requests; k is ModelFacts.max_draft_tokens. What does
+    not fit, or is out of range, is dropped and counted as an invalid request.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_REQUEST_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan_request(self) -> Global___InlinePlanRequest:
+        """The newest one. Those overtaken by it before they could be sent are never sent."""
+
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___InlineReport]:
+        """Steps that finished since the last message, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        plan_request: Global___InlinePlanRequest | None = ...,
+        reports: _abc.Iterable[Global___InlineReport] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_plan_request", b"_plan_request", "plan_request", b"plan_request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plan_request", b"_plan_request", "plan_request", b"plan_request", "reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__plan_request: _TypeAlias = _typing.Literal["plan_request"]  # noqa: Y015
+    _WhichOneofArgType__plan_request: _TypeAlias = _typing.Literal["_plan_request", b"_plan_request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__plan_request) -> _WhichOneofReturnType__plan_request | None: ...
+
+Global___InlineSteps: _TypeAlias = InlineSteps  # noqa: Y015
+
+@_typing.final
+class InlinePlanRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLICATION_FIELD_NUMBER: _builtins.int
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_STEP_ID_FIELD_NUMBER: _builtins.int
+    NUM_OTHER_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_BUDGET_FIELD_NUMBER: _builtins.int
+    SLOT_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_CONFIDENCES_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    publication: _builtins.int
+    """Counts the executor's plan requests from 1; a gap tells how many were overtaken."""
+    step_id: _builtins.int
+    source_step_id: _builtins.int
+    """Step whose drafts the confidences belong to; at most step_id - 2."""
+    num_other_tokens: _builtins.int
+    """T: anchors and prefill rows of the step."""
+    num_prefill_tokens: _builtins.int
+    """P: prefill rows among T."""
+    max_budget: _builtins.int
+    """Unset: no cap."""
+    slot_id: _builtins.bytes
+    """uint32 [R], below max_requests."""
+    generation: _builtins.bytes
+    """uint32 [R]"""
+    num_draft_tokens: _builtins.bytes
+    """uint32 [R], drafts expected to be present, at most k."""
+    samples: _builtins.bytes
+    """uint8 [R]; 0 for a request inside a chunked prefill."""
+    weight: _builtins.bytes
+    """float32 [R], 0 or more."""
+    context_tokens: _builtins.bytes
+    """uint32 [R]"""
+    num_confidences: _builtins.bytes
+    """uint32 [R], values of the row's confidence that count, at most k; 0: no confidence yet."""
+    confidence: _builtins.bytes
+    """float32 [R, k], row after row."""
+    def __init__(
+        self,
+        *,
+        publication: _builtins.int = ...,
+        step_id: _builtins.int = ...,
+        source_step_id: _builtins.int = ...,
+        num_other_tokens: _builtins.int = ...,
+        num_prefill_tokens: _builtins.int = ...,
+        max_budget: _builtins.int | None = ...,
+        slot_id: _builtins.bytes = ...,
+        generation: _builtins.bytes = ...,
+        num_draft_tokens: _builtins.bytes = ...,
+        samples: _builtins.bytes = ...,
+        weight: _builtins.bytes = ...,
+        context_tokens: _builtins.bytes = ...,
+        num_confidences: _builtins.bytes = ...,
+        confidence: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget", "max_budget", b"max_budget"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget", "confidence", b"confidence", "context_tokens", b"context_tokens", "generation", b"generation", "max_budget", b"max_budget", "num_confidences", b"num_confidences", "num_draft_tokens", b"num_draft_tokens", "num_other_tokens", b"num_other_tokens", "num_prefill_tokens", b"num_prefill_tokens", "publication", b"publication", "samples", b"samples", "slot_id", b"slot_id", "source_step_id", b"source_step_id", "step_id", b"step_id", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_budget: _TypeAlias = _typing.Literal["max_budget"]  # noqa: Y015
+    _WhichOneofArgType__max_budget: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_budget) -> _WhichOneofReturnType__max_budget | None: ...
+
+Global___InlinePlanRequest: _TypeAlias = InlinePlanRequest  # noqa: Y015
+
+@_typing.final
+class InlineReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    PADDED_NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    DRAFT_MS_FIELD_NUMBER: _builtins.int
+    VERIFY_MS_FIELD_NUMBER: _builtins.int
+    SLOT_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    NUM_VERIFIED_FIELD_NUMBER: _builtins.int
+    NUM_ACCEPTED_FIELD_NUMBER: _builtins.int
+    step_id: _builtins.int
+    num_tokens: _builtins.int
+    """Rows run, drafts included; and the size of the graph that ran them."""
+    padded_num_tokens: _builtins.int
+    context_tokens: _builtins.int
+    draft_ms: _builtins.float
+    verify_ms: _builtins.float
+    slot_id: _builtins.bytes
+    """uint32 [R] each; num_accepted at most num_verified, that at most k."""
+    generation: _builtins.bytes
+    num_verified: _builtins.bytes
+    num_accepted: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        step_id: _builtins.int = ...,
+        num_tokens: _builtins.int = ...,
+        padded_num_tokens: _builtins.int = ...,
+        context_tokens: _builtins.int = ...,
+        draft_ms: _builtins.float = ...,
+        verify_ms: _builtins.float = ...,
+        slot_id: _builtins.bytes = ...,
+        generation: _builtins.bytes = ...,
+        num_verified: _builtins.bytes = ...,
+        num_accepted: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "draft_ms", b"draft_ms", "generation", b"generation", "num_accepted", b"num_accepted", "num_tokens", b"num_tokens", "num_verified", b"num_verified", "padded_num_tokens", b"padded_num_tokens", "slot_id", b"slot_id", "step_id", b"step_id", "verify_ms", b"verify_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InlineReport: _TypeAlias = InlineReport  # noqa: Y015
+
+@_typing.final
+class InlineDecision(_message.Message):
+    """The words of a decision in shared memory, without its time stamp: clocks of two hosts differ."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_STEP_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    MAX_VERIFY_LEN_FIELD_NUMBER: _builtins.int
+    NEXT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    EXPECTED_TOKENS_FIELD_NUMBER: _builtins.int
+    EXPECTED_MS_FIELD_NUMBER: _builtins.int
+    POLICY_ID_FIELD_NUMBER: _builtins.int
+    MODEL_STATE_FIELD_NUMBER: _builtins.int
+    FLAGS_FIELD_NUMBER: _builtins.int
+    NUM_REPAIRED_CONFIDENCES_FIELD_NUMBER: _builtins.int
+    step_id: _builtins.int
+    source_step_id: _builtins.int
+    epoch: _builtins.int
+    budget: _builtins.int
+    max_verify_len: _builtins.int
+    """Unset: no cap."""
+    next_draft_tokens: _builtins.int
+    expected_tokens: _builtins.float
+    expected_ms: _builtins.float
+    policy_id: _builtins.int
+    model_state: _plan_pb2.ModelState.ValueType
+    flags: _builtins.int
+    """Bit of DecisionFlag f: 1 << (f - 1)."""
+    num_repaired_confidences: _builtins.int
+    def __init__(
+        self,
+        *,
+        step_id: _builtins.int = ...,
+        source_step_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        budget: _builtins.int = ...,
+        max_verify_len: _builtins.int | None = ...,
+        next_draft_tokens: _builtins.int = ...,
+        expected_tokens: _builtins.float = ...,
+        expected_ms: _builtins.float = ...,
+        policy_id: _builtins.int = ...,
+        model_state: _plan_pb2.ModelState.ValueType = ...,
+        flags: _builtins.int = ...,
+        num_repaired_confidences: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "max_verify_len", b"max_verify_len"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "budget", b"budget", "epoch", b"epoch", "expected_ms", b"expected_ms", "expected_tokens", b"expected_tokens", "flags", b"flags", "max_verify_len", b"max_verify_len", "model_state", b"model_state", "next_draft_tokens", b"next_draft_tokens", "num_repaired_confidences", b"num_repaired_confidences", "policy_id", b"policy_id", "source_step_id", b"source_step_id", "step_id", b"step_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_verify_len: _TypeAlias = _typing.Literal["max_verify_len"]  # noqa: Y015
+    _WhichOneofArgType__max_verify_len: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_verify_len) -> _WhichOneofReturnType__max_verify_len | None: ...
+
+Global___InlineDecision: _TypeAlias = InlineDecision  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
