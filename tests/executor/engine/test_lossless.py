@@ -6,6 +6,8 @@ import torch
 from specsched_executor.drafters import NgramDrafter, NoDrafter
 from specsched_executor.engine import FallbackPolicy
 from specsched_executor.engine.confidence_gate import ConfidenceGate
+from specsched_executor.transport.in_process import InProcessTransport
+from specsched_protocol.v1 import plan_pb2
 
 from tests.executor.engine.statistics import looks_like
 from tests.executor.engine.tiny import (
@@ -124,13 +126,11 @@ class AppendixDrafter(StochasticDrafter):
         return torch.full((len(inputs.histories),), C)
 
 
-def best_budget(rows, request):
-    """argmax of expected tokens per cost over the staircase 1, 2, 2; first maximum."""
-    if rows is None or not len(rows.slot_id):
-        return 0
-    survival = np.cumprod(rows.confidence[0, : request.num_draft_tokens[0]])
-    ratios = [1.0] + [(1 + survival[: b + 1].sum()) / 2 for b in range(len(survival))]
-    return int(np.argmax(ratios))
+def throughput_policy() -> InProcessTransport:
+    """The scheduler's own `throughput` over the staircase 1, 2, 2 ms."""
+    stairs = [plan_pb2.VerifyCost(tokens=n, ms=[ms]) for n, ms in ((1, 1.0), (2, 2.0), (3, 2.0))]
+    cost = plan_pb2.CostModel(verify=stairs, capture_limit=3)
+    return InProcessTransport("throughput", cost, max_requests=1, max_draft_tokens=2)
 
 
 class LeakyGate(ConfidenceGate):
@@ -154,7 +154,7 @@ def share_of_a(gate) -> float:
     Those are the first tokens of the deltas, but for the prefill's and the last few, which had
     fewer than two drafts.
     """
-    transport = ScriptedTransport(best_budget)
+    transport = throughput_policy()
     # Steps without a plan verify nothing, so that every admission is the scheduler's.
     sizes = config(max_num_seqs=1, max_draft_tokens=2, fallback=FallbackPolicy.parse("off"))
     driver = Driver(TableTarget(TARGET), AppendixDrafter(), transport, sizes, gate)
