@@ -18,6 +18,7 @@ from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.model import LoadedModel, LoadOptions, load_model
 from specsched_executor.model.spec import Dtype
 from specsched_executor.transport.base import PlanTransport
+from specsched_executor.transport.in_process import InProcessTransport
 from specsched_executor.transport.none import NoTransport
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
@@ -92,7 +93,11 @@ def _connect(
     if config.effective_scheduler == "off":
         return NoTransport(), None
     if config.effective_scheduler == "in-process":
-        return _decide_in_process(config, sizes, cost), None
+        policy = config.policy or "throughput"
+        in_process = InProcessTransport(
+            policy, cost, max_requests=sizes.max_num_seqs, max_draft_tokens=config.max_draft_tokens
+        )
+        return in_process, None
     run_dir = RunDir.open(config.run_dir)
     shape = RegionShape(sizes.max_num_seqs, config.max_draft_tokens)
     transport = SharedMemoryTransport(run_dir, shape)

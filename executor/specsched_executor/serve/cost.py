@@ -62,8 +62,7 @@ def _options(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -
     long_context = max(2, min(_LONG_CONTEXT_TOKENS, context))
     is_quick = config.profile == "quick"
     return ProfileOptions(
-        # Every third size and the largest: enough to interpolate, not enough to see a staircase.
-        sizes=tuple(sorted({*rows[::3], rows[-1]})) if is_quick else rows,
+        sizes=_quick_sizes(rows, sizes) if is_quick else rows,
         max_requests=sizes.max_num_seqs,
         max_draft_tokens=sizes.max_draft_tokens,
         context_tokens=min(_CONTEXT_TOKENS, long_context // 2),
@@ -72,6 +71,17 @@ def _options(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -
         min_rounds=2 if is_quick else 3,
         max_rounds=2 if is_quick else 9,
     )
+
+
+def _quick_sizes(rows: tuple[int, ...], sizes: EngineConfig) -> tuple[int, ...]:
+    """Every third size up to a full verification: enough to interpolate, not to see stairs.
+
+    Rows beyond it, of prefill chunks only, are extrapolated. Three sizes at least make a model.
+    """
+    full = sizes.max_num_seqs * (sizes.max_draft_tokens + 1)
+    within = [size for size in rows if size <= full]
+    chosen = tuple(sorted({*within[::3], within[-1]}))
+    return chosen if len(chosen) >= 3 else rows[:4]
 
 
 def _measure(

@@ -32,15 +32,21 @@ def serve(config: ExecutorConfig) -> int:
         signal.signal(number, _leave_while_starting)
     try:
         executor = build_executor(config)
-        try:
-            asyncio.run(_run(config, executor))
-        finally:
-            executor.stop()
-    except (ModelLoadError, RunDirError, GatewayError, ValueError) as error:
-        _log.error("cannot start", reason=str(error))
-        return _CANNOT_START
+    except (ModelLoadError, RunDirError, ValueError) as error:
+        return _cannot_start(error)
+    try:
+        asyncio.run(_run(config, executor))
+    except GatewayError as error:
+        return _cannot_start(error)
+    finally:
+        executor.stop()
     _log.info("stopped")
     return 0
+
+
+def _cannot_start(error: Exception) -> int:
+    _log.error("cannot start", reason=str(error))
+    return _CANNOT_START
 
 
 def _leave_while_starting(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
