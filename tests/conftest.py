@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
 import pytest
+import specsched_executor  # noqa: F401 -- sets up OpenMP, which has to precede torch
+import torch
+
+if not torch.cuda.is_available():
+    # Triton reads it when a kernel is defined, so before any test imports one: device code then
+    # runs in Triton's interpreter.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

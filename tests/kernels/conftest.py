@@ -1,15 +1,12 @@
-"""Where device code runs: on the device for tests marked `gpu`, else in Triton's interpreter."""
+"""Where device code runs: on the device for tests marked `gpu`, else in Triton's interpreter.
+
+tests/conftest.py switches the interpreter on.
+"""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    # Read by Triton on import, before any kernel module is.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(
