@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from specsched_protocol.settings import ProcessSettings
+from specsched_protocol.tcp import TcpAddress, TlsFiles, tls_files
 
 __all__ = ["SchedulerConfig"]
 
@@ -17,6 +20,18 @@ class SchedulerConfig(ProcessSettings):
 
     name: str = Field(
         "default", description="Name of this scheduler; its socket is RUN_DIR/schedulers/NAME.sock"
+    )
+    listen: str | None = Field(
+        None,
+        description="TCP address to listen on besides the socket, host:port; port 0: any free one."
+        " Beyond this machine it needs the three TLS options",
+    )
+    tls_cert: Path | None = Field(
+        None, description="PEM certificate that this scheduler shows, with the chain to its CA"
+    )
+    tls_key: Path | None = Field(None, description="PEM key of that certificate")
+    tls_client_ca: Path | None = Field(
+        None, description="PEM certificates of who signs the executors' and operators' certificates"
     )
     policy: str = Field("throughput", description='Policy, e.g. "throughput" or "fixed(3)"')
     max_attachments: int = Field(
@@ -48,3 +63,40 @@ class SchedulerConfig(ProcessSettings):
         if core is not None and core not in usable:
             raise ValueError(f"accepted: a CPU this process may use, {usable}")
         return core
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, listen: str | None) -> str | None:
+        return None if listen is None else str(TcpAddress.parse(listen, min_port=0))
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        files = self.tls
+        address = self.listen_address
+        if address is None:
+            if files is not None:
+                raise ValueError(
+                    "tls_cert, tls_key and tls_client_ca have no effect without listen"
+                )
+        elif files is None and not address.is_loopback:
+            raise ValueError(
+                f"listen = {self.listen!r} is reachable from other machines, so both ends must"
+                " prove who they are: give tls_cert, tls_key and tls_client_ca, or listen on a"
+                " loopback address"
+            )
+        return self
+
+    @property
+    def listen_address(self) -> TcpAddress | None:
+        """Where to listen besides the socket."""
+        return None if self.listen is None else TcpAddress.parse(self.listen, min_port=0)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files of `listen`; None: plain text."""
+        return tls_files(
+            ca=self.tls_client_ca,
+            certificate=self.tls_cert,
+            key=self.tls_key,
+            options=("tls_client_ca", "tls_cert", "tls_key"),
+        )

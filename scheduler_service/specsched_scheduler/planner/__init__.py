@@ -6,6 +6,7 @@ does not hold the GIL. `warm_up` compiles all of it.
 
 from __future__ import annotations
 
+from specsched_scheduler.planner.inline import InlineFeed
 from specsched_scheduler.planner.planner import Planner
 from specsched_scheduler.planner.records import (
     PlannedStep,
@@ -19,6 +20,7 @@ from specsched_scheduler.planner.regions import SchedulerRegions, attach_regions
 from specsched_scheduler.planner.warm import WarmUpError, warm_up
 
 __all__ = [
+    "InlineFeed",
     "PlannedStep",
     "Planner",
     "PlannerConfig",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-__all__ = ["drain_eventfd", "monotonic_ns", "poll_readable"]
+__all__ = ["drain_eventfd", "monotonic_ns", "poll_readable", "ring_eventfd"]
 
 _CLOCK_MONOTONIC = 1
 _POLLIN = 1
@@ -15,6 +15,7 @@ _EVENT_BYTES = 8
 
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.uintp))
 _poll: Any = types.ExternalFunction("poll", types.intc(types.uintp, types.ulong, types.intc))
+_write: Any = types.ExternalFunction("write", types.intp(types.intc, types.uintp, types.uintp))
 _read: Any = types.ExternalFunction("read", types.intp(types.intc, types.uintp, types.uintp))
 
 
@@ -41,3 +42,10 @@ def poll_readable(first_fd: int, second_fd: int, timeout_ms: int, scratch: Any) 
 def drain_eventfd(fd: int, scratch: Any) -> None:
     """Reset a non-blocking eventfd's counter. scratch: int64 [>= 1]."""
     _read(types.intc(fd), types.uintp(scratch.ctypes.data), types.uintp(_EVENT_BYTES))
+
+
+@njit(cache=True, nogil=True)
+def ring_eventfd(fd: int, scratch: Any) -> None:
+    """Wake whoever polls a non-blocking eventfd. scratch: int64 [>= 1]."""
+    scratch[0] = 1
+    _write(types.intc(fd), types.uintp(scratch.ctypes.data), types.uintp(_EVENT_BYTES))

@@ -26,7 +26,12 @@ from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
-from specsched_scheduler.planner._clock import drain_eventfd, monotonic_ns, poll_readable
+from specsched_scheduler.planner._clock import (
+    drain_eventfd,
+    monotonic_ns,
+    poll_readable,
+    ring_eventfd,
+)
 from specsched_scheduler.planner._latency import bucket_of
 from specsched_scheduler.planner._state import add_to
 
@@ -176,6 +181,8 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     add_to(counters, state_words.NUM_REPAIRED, num_repaired)
     store_relaxed(counters, state_words.LAST_STEP_ID, fixed[STEP_ID])
     add_to(counters, state_words.NUM_DECISIONS, 1)
+    if settings.decided_fd >= 0:
+        ring_eventfd(settings.decided_fd, state.scratch)
     lane.beat(memory.lane, now)
 
 

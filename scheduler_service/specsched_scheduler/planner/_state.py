@@ -45,7 +45,8 @@ _NUM_COUNTERS = 10
 class Settings(NamedTuple):
     """What Python sets; the loop returns when `generation` is no longer the current one.
 
-    Descriptors: doorbell_fd of the executor, wake_fd of this process, both non-blocking eventfds.
+    Descriptors: doorbell_fd of the executor, wake_fd of this process, decided_fd of whoever passes
+    decisions on (-1: nobody), all non-blocking eventfds.
     """
 
     generation: int
@@ -54,6 +55,7 @@ class Settings(NamedTuple):
     rule: PolicyRule
     doorbell_fd: int
     wake_fd: int
+    decided_fd: int
     spin_ns: int
     poll_ms: int
 

@@ -139,6 +139,7 @@ class Planner:
     # ===================== Inside =====================
 
     def _settings(self, policy: PolicySelection) -> Settings:
+        decided = self._regions.decided
         return Settings(
             generation=0,
             epoch=self._regions.lane.epoch,
@@ -146,6 +147,7 @@ class Planner:
             rule=PolicyRule(int(policy.code), float(policy.parameter)),
             doorbell_fd=self._regions.doorbell.fileno(),
             wake_fd=self._wake.fileno(),
+            decided_fd=-1 if decided is None else decided.fileno(),
             spin_ns=int(self._config.spin_us * _NS_PER_US),
             poll_ms=self._config.heartbeat_ms,
         )

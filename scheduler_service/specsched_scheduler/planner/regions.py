@@ -24,11 +24,15 @@ __all__ = ["SchedulerRegions", "attach_regions"]
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRegions:
-    """The executor's region (read-only), the own lane and the doorbell: all checked."""
+    """The executor's region (read-only), the own lane and the doorbell: all checked.
+
+    decided: eventfd that the planner rings after each decision, where somebody passes them on.
+    """
 
     executor: ExecutorRegion
     lane: LaneRegion
     doorbell: OwnedDescriptor
+    decided: OwnedDescriptor | None = None
 
 
 def attach_regions(hello: scheduler_pb2.Hello) -> SchedulerRegions:

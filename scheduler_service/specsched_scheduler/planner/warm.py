@@ -5,29 +5,19 @@ from __future__ import annotations
 import os
 import time
 
-from specsched_protocol.descriptors import OwnedDescriptor
+import numpy as np
 from specsched_protocol.plan import NO_BUDGET_CAP
-from specsched_protocol.shm import (
-    RegionShape,
-    create_executor_region,
-    create_lane_region,
-    open_executor_region,
-    open_lane_region,
-    plan_arrays,
-    report_ring,
-)
-from specsched_protocol.shm.plan_area import publish_request
+from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.codes import ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.step import StepPlan
+from specsched_scheduler.planner.inline import InlineFeed
 from specsched_scheduler.planner.planner import Planner
 from specsched_scheduler.planner.records import PlannedStep, PolicySelection
-from specsched_scheduler.planner.regions import SchedulerRegions
 
 __all__ = ["WarmUpError", "warm_up"]
 
-_SHAPE = RegionShape(max_requests=2, max_draft_tokens=2, num_report_slots=2)
 _COST_MODEL = CostModel(verify={1: [1.0], 2: [1.5], 4: [2.0]}, capture_limit=4)
 _TIMEOUT_S = 300.0
 _POLL_S = 0.005
@@ -49,22 +39,11 @@ def warm_up() -> None:
 
 
 def _plan_once(policy: PolicySelection) -> None:
-    boot_id = os.urandom(16)
-    executor = create_executor_region(_SHAPE, boot_id)
-    lane = create_lane_region(boot_id, lane=0, epoch=1)
-    # Mapped as a scheduler maps them: numba compiles apart for read-only arrays.
-    regions = SchedulerRegions(
-        executor=open_executor_region(
-            executor.fd, _SHAPE.max_requests, _SHAPE.max_draft_tokens, boot_id
-        ),
-        lane=open_lane_region(lane.fd, boot_id, lane=0, epoch=1),
-        doorbell=OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)),
-    )
-    publish_request(executor.words, executor.layout, _request(regions))
-    planner = Planner(regions, policy, _COST_MODEL)
-    report = report_ring.new_report_arrays(executor.layout)
-    report.fixed[report_ring.INDEX] = 1
-    report_ring.write_report(executor.words, executor.layout, report)
+    # Its regions are mapped as those of an executor are: numba compiles apart for read-only arrays.
+    model = pb.ModelFacts(max_requests=2, max_draft_tokens=2)
+    feed = InlineFeed(pb.Hello(boot_id=os.urandom(16), model=model, epoch=1))
+    planner = Planner(feed.regions, policy, _COST_MODEL)
+    feed.accept(_steps())
     planner.start()
     try:
         _await_decision(planner)
@@ -81,17 +60,34 @@ def _await_decision(planner: Planner) -> None:
         time.sleep(_POLL_S)
 
 
-def _request(regions: SchedulerRegions) -> plan_arrays.RequestArrays:
-    request = plan_arrays.new_request_arrays(regions.executor.layout)
-    request.fixed[plan_arrays.PUBLICATION] = 1
-    request.fixed[plan_arrays.STEP_ID] = 2
-    request.fixed[plan_arrays.NUM_OTHER_TOKENS] = 1
-    request.fixed[plan_arrays.MAX_BUDGET] = NO_BUDGET_CAP
-    request.fixed[plan_arrays.NUM_REQUESTS] = 1
-    request.num_draft_tokens[0] = 2
-    request.samples[0] = True
-    request.weight[0] = 1.0
-    return request
+def _steps() -> pb.InlineSteps:
+    """A step of one request with two drafts, and the report of one before."""
+    one, two = (np.uint32(number).tobytes() for number in (1, 2))
+    zero_row = bytes(4)
+    return pb.InlineSteps(
+        plan_request=pb.InlinePlanRequest(
+            publication=1,
+            step_id=2,
+            num_other_tokens=1,
+            slot_id=zero_row,
+            generation=one,
+            num_draft_tokens=two,
+            samples=b"\1",
+            weight=np.float32(1.0).tobytes(),
+            context_tokens=zero_row,
+            num_confidences=two,
+            confidence=np.full(2, 0.5, dtype=np.float32).tobytes(),
+        ),
+        reports=[
+            pb.InlineReport(
+                step_id=1,
+                slot_id=zero_row,
+                generation=one,
+                num_verified=two,
+                num_accepted=one,
+            )
+        ],
+    )
 
 
 def _verify_nothing(_step: PlannedStep) -> StepPlan:

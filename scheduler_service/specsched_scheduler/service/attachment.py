@@ -11,6 +11,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_scheduler.decision.wire import policy_to_message
 from specsched_scheduler.policies import BuiltPolicy
 
+from .decisions import DecisionSender
 from .errors import InvalidMessageError
 from .planning import Planning
 
@@ -28,7 +29,7 @@ class Attachment:
         self.planning = planning
         self._heartbeat_s = heartbeat_s
         # None ends the stream.
-        self._outbox: asyncio.Queue[pb.AttachResponse | None] = asyncio.Queue()
+        self._outbox: asyncio.Queue[pb.AttachResponse | DecisionSender | None] = asyncio.Queue()
         self._last_heard = time.monotonic()
         self._executor_step_id = 0
         self.end_reason = "the stream ended"
@@ -53,21 +54,29 @@ class Attachment:
         """
         reader = asyncio.create_task(self._read(requests))
         reports = asyncio.create_task(self._read_reports())
+        decisions = DecisionSender(self.planning, self._outbox.put_nowait)
         try:
-            while True:
-                try:
-                    response = await asyncio.wait_for(self._outbox.get(), self._heartbeat_s)
-                except TimeoutError:
-                    yield self._heartbeat()
-                    continue
-                if response is None:
-                    break
+            async for response in self._sent():
                 yield response
             if reader.done():
                 reader.result()  # raises what the reader raised
         finally:
+            decisions.close()
             reader.cancel()
             reports.cancel()
+
+    async def _sent(self) -> AsyncIterator[pb.AttachResponse]:
+        while True:
+            try:
+                item = await asyncio.wait_for(self._outbox.get(), self._heartbeat_s)
+            except TimeoutError:
+                yield self._heartbeat()
+                continue
+            if item is None:
+                return
+            response = item.take() if isinstance(item, DecisionSender) else item
+            if response is not None:
+                yield response
 
     def status(self) -> pb.AttachmentStatus:
         """What GetStatus tells of it."""
@@ -76,7 +85,7 @@ class Attachment:
             executor_name=self.hello.executor_name,
             lane=self.hello.lane,
             epoch=self.hello.epoch,
-            transport=pb.TRANSPORT_SHARED_MEMORY,
+            transport=self.planning.transport.kind,
             model=self.hello.model,
             model_state=self.planning.model_state,
             counters=self.planning.counters(),
@@ -87,6 +96,12 @@ class Attachment:
     def _heartbeat(self) -> pb.AttachResponse:
         step_id = self.planning.last_step_id
         return pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(last_step_id=step_id))
+
+    def _accept(self, steps: pb.InlineSteps) -> None:
+        feed = self.planning.transport.feed
+        if feed is None:
+            raise InvalidMessageError("steps on a stream that was welcomed with shared memory")
+        feed.accept(steps)
 
     async def _read_reports(self) -> None:
         while True:
@@ -99,6 +114,8 @@ class Attachment:
             async for request in requests:
                 self._last_heard = time.monotonic()
                 match request.WhichOneof("message"):
+                    case "steps":
+                        self._accept(request.steps)
                     case "cost":
                         self.planning.set_cost(request.cost)
                     case "heartbeat":

@@ -5,13 +5,15 @@ ServiceError
 ├── PeerRefusedError         a peer this scheduler cannot work with (protocol, layout, hand-over)
 ├── TooManyAttachmentsError  no room for one more executor
 ├── NotReadyError            the scheduler is stopping
-└── SocketInUseError         another scheduler owns the socket (start-up, never sent to a peer)
+├── SocketInUseError         another scheduler owns the socket (start-up, never sent to a peer)
+└── ListenError              the TCP address cannot be bound (start-up too)
 """
 
 from __future__ import annotations
 
 __all__ = [
     "InvalidMessageError",
+    "ListenError",
     "NotReadyError",
     "PeerRefusedError",
     "ServiceError",
@@ -42,3 +44,7 @@ class NotReadyError(ServiceError):
 
 class SocketInUseError(ServiceError):
     """A live scheduler serves on the wanted socket."""
+
+
+class ListenError(ServiceError):
+    """The TCP address is taken, or is none of this machine."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from dataclasses import asdict
 
-from specsched_protocol.handoff import HandoffError
-from specsched_protocol.shm import LayoutError, RegionError
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
-from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision, attach_regions
-from specsched_scheduler.planner.regions import SchedulerRegions
+from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision
 from specsched_scheduler.policies import BuiltPolicy
 
-from .errors import PeerRefusedError
 from .selection import select_policy
+from .transports import StepTransport
 from .wire import decision_message
 
 __all__ = ["Planning"]
@@ -25,39 +22,26 @@ _MAX_REMEMBERED_POLICIES = 64
 
 
 class Planning:
-    """Plans the steps of one executor until closed. Lives on the server's event loop."""
+    """Plans the steps of one executor from now on until closed. Lives on the server's event loop.
+
+    Raises InvalidRequestError for an impossible cost profile in `hello`.
+    """
 
     def __init__(
         self,
-        regions: SchedulerRegions,
+        transport: StepTransport,
         hello: pb.Hello,
         policy: BuiltPolicy,
         config: PlannerConfig,
     ) -> None:
+        self.transport = transport
         self._policies = {0: policy}
         self._max_draft_tokens = hello.model.max_draft_tokens
         model = cost_model_from_message(hello.cost, self._max_draft_tokens)
         self._has_model = model.has_model
-        self._planner = Planner(regions, select_policy(policy, policy_id=0), model, config)
-
-    @classmethod
-    async def open(cls, hello: pb.Hello, policy: BuiltPolicy, config: PlannerConfig) -> Self:
-        """Map what `hello` offers and start to plan.
-
-        Raises PeerRefusedError for regions that cannot be had or used, InvalidRequestError for an
-        impossible cost profile.
-        """
-        if not hello.HasField("shared_memory"):
-            raise PeerRefusedError(
-                "hello.shared_memory is absent: this scheduler plans through shared memory only"
-            )
-        try:
-            regions = await asyncio.to_thread(attach_regions, hello)
-        except (HandoffError, LayoutError, RegionError) as error:
-            raise PeerRefusedError(f"no shared memory: {error}") from error
-        planning = cls(regions, hello, policy, config)
-        planning._planner.start()
-        return planning
+        selection = select_policy(policy, policy_id=0)
+        self._planner = Planner(transport.regions, selection, model, config)
+        self._planner.start()
 
     async def close(self) -> None:
         """End the planner; its last decision is made or never."""
@@ -98,9 +82,13 @@ class Planning:
 
     def counters(self) -> pb.PlannerCounters:
         """Totals since the executor attached."""
-        totals = self._planner.counters()
+        totals = asdict(self._planner.counters())
+        feed = self.transport.feed
+        if feed is not None:  # what it refuses never reaches the planner
+            totals["num_invalid_requests"] += feed.num_invalid_requests
+            totals["num_lost_reports"] += feed.num_invalid_reports
         names = [field.name for field in pb.PlannerCounters.DESCRIPTOR.fields]
-        return pb.PlannerCounters(**{name: getattr(totals, name) for name in names})
+        return pb.PlannerCounters(**{name: totals[name] for name in names})
 
     def newest(self) -> RecentDecision | None:
         """The newest decision, if there is any."""

@@ -7,7 +7,6 @@ import os
 import secrets
 import time
 from importlib.metadata import version
-from pathlib import Path
 
 import grpc
 import structlog
@@ -23,6 +22,7 @@ from specsched_scheduler.policies import BuiltPolicy
 
 from .attachments import Attachments
 from .interceptor import StatusInterceptor
+from .listening import KEEPALIVE_OPTIONS, listen_on_socket, listen_on_tcp
 from .servicer import Identity, SchedulerServicer
 from .socket_claim import claim_socket
 
@@ -36,10 +36,14 @@ _Serving = health_pb2.HealthCheckResponse.ServingStatus
 
 
 class SchedulerServer:
-    """One scheduler on one Unix socket. `serve` runs until `stop`."""
+    """One scheduler on one Unix socket, and on TCP if wanted. `serve` runs until `stop`.
+
+    tcp_port: the port that is listened on, None before and without.
+    """
 
     def __init__(self, config: SchedulerConfig, run_dir: RunDir, policy: BuiltPolicy) -> None:
         self.socket_path = run_dir.scheduler_socket(config.name)
+        self.tcp_port: int | None = None
         self._config = config
         self._stop = asyncio.Event()
         self._warmed = asyncio.Event()
@@ -51,15 +55,24 @@ class SchedulerServer:
         self._stop.set()
 
     async def serve(self) -> None:
-        """Serve until told to stop; raises SocketInUseError or RunDirError before it begins."""
+        """Serve until told to stop.
+
+        Raises SocketInUseError, ListenError or RunDirError before it begins.
+        """
         with claim_socket(self.socket_path):
             server = self._build()
             await self._health.set(SERVICE_NAME, _Serving.NOT_SERVING)
             await self._health.set("", _Serving.NOT_SERVING)
-            await _listen(server, self.socket_path)
+            address, tls = self._config.listen_address, self._config.tls
+            if address is not None:
+                self.tcp_port = listen_on_tcp(server, address, tls)
+            listen_on_socket(server, self.socket_path)
+            await server.start()
             _log.info(
                 "listening",
                 socket=str(self.socket_path),
+                tcp_port=self.tcp_port,
+                mutual_tls=tls is not None,
                 policy=str(self._attachments.policy),
                 pid=os.getpid(),
             )
@@ -76,6 +89,7 @@ class SchedulerServer:
             options=[
                 ("grpc.max_receive_message_length", max_bytes),
                 ("grpc.max_send_message_length", max_bytes),
+                *KEEPALIVE_OPTIONS,
             ],
         )
         identity = Identity(
@@ -90,6 +104,7 @@ class SchedulerServer:
             ),
             heartbeat_s=self._config.heartbeat_ms / 1e3,
             hello_timeout_s=self._config.hello_timeout_ms / 1e3,
+            max_message_bytes=max_bytes,
         )
         add_SchedulerServiceServicer_to_server(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -118,13 +133,3 @@ class SchedulerServer:
             _log.warning("executors still attached at the end of the grace period")
         await server.stop(grace_s)
         _log.info("stopped", socket=str(self.socket_path))
-
-
-async def _listen(server: grpc.aio.Server, path: Path) -> None:
-    # The socket is born 0600: there is no moment in which others of the machine could connect.
-    previous_umask = os.umask(0o177)
-    try:
-        server.add_insecure_port(f"unix:{path}")
-    finally:
-        os.umask(previous_umask)
-    await server.start()

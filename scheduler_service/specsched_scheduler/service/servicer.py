@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import structlog
+from specsched_protocol.tcp import is_local_peer
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceServicer
@@ -30,6 +31,7 @@ from .attachments import Attachments
 from .errors import InvalidMessageError
 from .negotiation import PROTOCOL_RANGE, check_hello, negotiate_protocol, peer_range
 from .planning import Planning
+from .transports import StepTransport, choose_transport
 from .watching import DecisionWatch
 
 __all__ = ["Identity", "SchedulerServicer"]
@@ -62,6 +64,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         planner_config: PlannerConfig,
         heartbeat_s: float,
         hello_timeout_s: float,
+        max_message_bytes: int,
     ) -> None:
         self._identity = identity
         self._attachments = attachments
@@ -69,24 +72,31 @@ class SchedulerServicer(SchedulerServiceServicer):
         self._planner_config = planner_config
         self._heartbeat_s = heartbeat_s
         self._hello_timeout_s = hello_timeout_s
+        self._max_message_bytes = max_message_bytes
 
     async def Attach(
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: _Context
     ) -> AsyncIterator[pb.AttachResponse]:
-        """Negotiate, share memory, plan until either side ends the stream."""
+        """Negotiate, choose a transport, plan until either side ends the stream."""
         hello = await self._read_hello(request_iterator)
         version = negotiate_protocol(PROTOCOL_RANGE, peer_range(hello.protocol))
         check_hello(hello)
         with self._attachments.admission():
             await self._warmed.wait()
-            yield self._welcome(hello, version)
-            planning = await Planning.open(hello, self._attachments.policy, self._planner_config)
+            transport = await choose_transport(
+                hello,
+                peer_is_local=is_local_peer(context.peer()),
+                max_message_bytes=self._max_message_bytes,
+            )
+            policy = self._attachments.policy
+            planning = Planning(transport, hello, policy, self._planner_config)
             attachment = Attachment(hello, planning, self._heartbeat_s)
             log = _log.bind(executor=hello.executor_name, lane=hello.lane, epoch=hello.epoch)
             try:
+                yield self._welcome(hello, version, transport)
                 with self._attachments.member(attachment):
                     yield pb.AttachResponse(ready=pb.Ready())
-                    log.info("executor attached", model=hello.model.name, transport="shared_memory")
+                    log.info("executor attached", **_log_fields(hello, transport))
                     async for response in attachment.responses(request_iterator):
                         yield response
             finally:
@@ -145,7 +155,9 @@ class SchedulerServicer(SchedulerServiceServicer):
             raise InvalidMessageError(f"the first Attach message is {kind}, accepted: hello")
         return first.hello
 
-    def _welcome(self, hello: pb.Hello, version: int) -> pb.AttachResponse:
+    def _welcome(
+        self, hello: pb.Hello, version: int, transport: StepTransport
+    ) -> pb.AttachResponse:
         return pb.AttachResponse(
             welcome=pb.Welcome(
                 protocol_version=version,
@@ -153,9 +165,16 @@ class SchedulerServicer(SchedulerServiceServicer):
                 scheduler_id=self._identity.scheduler_id,
                 lane=hello.lane,
                 policy=policy_to_message(self._attachments.policy),
-                transport=pb.TRANSPORT_SHARED_MEMORY,
+                transport=transport.kind,
+                transport_reason=transport.reason,
             )
         )
+
+
+def _log_fields(hello: pb.Hello, transport: StepTransport) -> dict[str, str]:
+    kind = pb.Transport.Name(transport.kind).removeprefix("TRANSPORT_").lower()
+    fields = {"model": hello.model.name, "transport": kind}
+    return fields | ({"because": transport.reason} if transport.reason else {})
 
 
 def _protocol_range() -> pb.ProtocolRange:
