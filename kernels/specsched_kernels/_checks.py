@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["check_tensor"]
+__all__ = ["check_cuda_layout", "check_tensor"]
 
 
 def check_tensor(
@@ -25,3 +25,14 @@ def check_tensor(
         raise ValueError(f"{name} is on {tensor.device}; accepted: {device}, as the others")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} has strides {tensor.stride()}; accepted: a contiguous tensor")
+
+
+def check_cuda_layout(key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:
+    """Raise ValueError unless both caches have the same strides, dense in the last two."""
+    head_dim = key_cache.shape[3]
+    strides = key_cache.stride()
+    if value_cache.stride() != strides or strides[2:] != (head_dim, 1):
+        raise ValueError(
+            f"key_cache has strides {strides}, value_cache {value_cache.stride()}; "
+            f"accepted on CUDA: the same, ending in ({head_dim}, 1)"
+        )

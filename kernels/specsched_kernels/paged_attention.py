@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specsched_kernels._checks import check_cuda_layout
 from specsched_kernels.cpu import paged_attention as kernel
 from specsched_kernels.cpu.layout import (
     fills_vectors,
@@ -57,6 +58,8 @@ def paged_attention(
     *,
     scale: float,
     out: torch.Tensor | None = None,
+    max_query_len: int | None = None,
+    max_context_tokens: int | None = None,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v, each row over its request's tokens up to and including its own.
 
@@ -65,12 +68,33 @@ def paged_attention(
     block_tables: int32 [R, max_blocks]; entries past a request's context are not read.
     query_start_loc: int64 [R+1]. context_lens: int64 [R], tokens of each request in the cache, this
     step's rows included: its row i sits at position context_lens[r] - query_len[r] + i.
-    Returns `out`, [n, H, D]; rows past query_start_loc[-1] are zero. A row's result depends on its
-    own request alone, bit for bit: not on what else is in the batch, nor on how many rows the
-    request sends.
+    Returns `out`, [n, H, D]; rows past query_start_loc[-1] are zero. On a CPU a row's result
+    depends on its own request alone, bit for bit: not on what else is in the batch, nor on how many
+    rows the request sends.
+
+    On CUDA nothing is read back: max_query_len and max_context_tokens are upper bounds over the
+    batch (by default n and what block_tables can hold) that size the launch. The caches then have
+    equal strides, the last two dimensions dense; raises ValueError for others.
     """
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    if query.is_cuda:
+        from specsched_kernels.triton.paged_attention import paged_attention as launch
+
+        check_cuda_layout(key_cache, value_cache)
+        launch(
+            query,
+            key_cache,
+            value_cache,
+            out,
+            block_tables=block_tables,
+            query_start_loc=query_start_loc,
+            context_lens=context_lens,
+            scale=scale,
+            max_query_len=max_query_len or query.shape[0],
+            max_context_tokens=max_context_tokens or block_tables.shape[1] * key_cache.shape[1],
+        )
+        return out
     storage = storage_arrays(key_cache, value_cache)
     if storage is None or not is_cpu_float(query, out):
         return reference.paged_attention(

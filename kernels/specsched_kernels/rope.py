@@ -19,6 +19,11 @@ def rope(
     query: [n, H, D]; key: [n, Hkv, D], strided over rows is fine. positions: int64 [n].
     cos_sin: float32 [max_positions, D], the cosines of D/2 angles, then their sines.
     """
+    if query.is_cuda:
+        from specsched_kernels.triton.rope import rope as launch
+
+        launch(query, key, positions, cos_sin)
+        return
     if not is_cpu_float(query, key, cos_sin):
         reference.rope(query, key, positions, cos_sin)
         return

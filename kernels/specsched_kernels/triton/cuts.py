@@ -88,6 +88,6 @@ def _add(key, weight, low, step, counts, masses):
     new_masses = ()
     for index in tl.static_range(_NUM_PIVOTS):
         is_above = key >= low + (index + 1) * step
-        new_counts = new_counts + (counts[index] + is_above.to(tl.int32),)  # type: ignore[assignment]
-        new_masses = new_masses + (masses[index] + tl.where(is_above, weight, 0.0),)  # type: ignore[assignment]
+        new_counts = new_counts + (counts[index] + is_above.to(tl.int32),)
+        new_masses = new_masses + (masses[index] + tl.where(is_above, weight, 0.0),)
     return new_counts, new_masses
