@@ -81,7 +81,9 @@ class Admission:
     def _max_total_tokens(self, request: GenerationRequest) -> int:
         max_tokens = request.sampling.max_tokens
         if max_tokens is None:
-            return self.max_context_tokens
+            # As much as there is room for; a prompt without room is refused below.
+            room = self._config.num_kv_blocks * self._config.block_size + 1
+            return min(self.max_context_tokens, max(room, len(request.prompt_token_ids) + 1))
         return min(self.max_context_tokens, len(request.prompt_token_ids) + max_tokens)
 
     def _check_room(self, max_total_tokens: int) -> None:

@@ -70,7 +70,8 @@ class ConfidenceGate:
             raise GateError(
                 f"confidences of step {rows.source_step_id} must not plan step {step_id}"
             )
-        self._transport.publish(rows, request)
+        has_rows = rows is not None and len(rows.slot_id) > 0
+        self._transport.publish(rows if has_rows else None, request)
         return request
 
     def withhold(self, rows: ConfidenceRows) -> None:

@@ -65,17 +65,22 @@ class StepCounters:
 
 
 class RateMeter:
-    """Events per second over the last few seconds, zero when nothing happens."""
+    """Events per second over the last few seconds. One thread updates, any may ask."""
 
     def __init__(self) -> None:
-        self._since_s = 0.0
-        self._count_then = 0
-        self._rate = 0.0
+        # (since, count then, rate before), swapped as a whole; the last total is apart.
+        self._window = (0.0, 0, 0.0)
+        self._count = 0
 
-    def update(self, count: int, now_s: float) -> float:
-        """The rate, given the running total and a monotonic clock."""
-        elapsed_s = now_s - self._since_s
-        if elapsed_s >= _RATE_WINDOW_S:
-            self._rate = (count - self._count_then) / elapsed_s
-            self._since_s, self._count_then = now_s, count
-        return self._rate
+    def update(self, count: int, now_s: float) -> None:
+        """Tell the running total, and the time of a monotonic clock."""
+        since_s, count_then, _ = self._window
+        if now_s - since_s >= _RATE_WINDOW_S:
+            self._window = (now_s, count, (count - count_then) / (now_s - since_s))
+        self._count = count
+
+    def at(self, now_s: float) -> float:
+        """The rate of the last whole window; fades once nothing is told any more."""
+        since_s, count_then, rate = self._window
+        elapsed_s = now_s - since_s
+        return rate if elapsed_s < _RATE_WINDOW_S else (self._count - count_then) / elapsed_s

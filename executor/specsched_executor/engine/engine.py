@@ -6,6 +6,8 @@ import threading
 import time
 from dataclasses import replace
 
+import structlog
+
 from specsched_executor.core import (
     DeltaSink,
     Drafter,
@@ -24,6 +26,8 @@ from specsched_executor.engine.stopping import Detokenizer
 from specsched_executor.transport.base import PlanTransport
 
 __all__ = ["Engine", "EngineStoppedError"]
+
+_log = structlog.get_logger()
 
 
 class EngineStoppedError(RuntimeError):
@@ -59,6 +63,11 @@ class Engine:
         self._rate = RateMeter()
         self._stats = self._loop.stats()
         self._thread = threading.Thread(target=self._run, name="specsched-engine", daemon=True)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread serves; False before `start`, after `stop` and after a fault."""
+        return self._thread.is_alive() and not self._is_stopping
 
     @property
     def max_context_tokens(self) -> int:
@@ -110,15 +119,26 @@ class Engine:
             return True
 
     def stats(self) -> EngineStats:
-        """The snapshot taken after the last step."""
-        return self._stats
+        """The snapshot taken after the last step, with what has been submitted since."""
+        stats = self._stats
+        with self._wake:
+            num_new = len(self._new)
+        return replace(
+            stats,
+            num_waiting_requests=stats.num_waiting_requests + num_new,
+            output_tokens_per_second=self._rate.at(time.monotonic()),
+        )
 
     def _run(self) -> None:
-        while self._take_orders():
-            self._loop.step()
+        try:
+            while self._take_orders():
+                self._loop.step()
+                self._take_snapshot()
+            self._end_all()
             self._take_snapshot()
-        self._end_all()
-        self._take_snapshot()
+        except Exception:  # noqa: BLE001 - the thread ends here, and nobody may wait for it
+            _log.exception("engine failed")
+            self._give_up()
 
     def _take_orders(self) -> bool:
         """Carry out what was asked, waiting where there is nothing to do. False: stop."""
@@ -142,10 +162,17 @@ class Engine:
         for request in list(self._live.values()):
             self._loop.abort(request)
 
+    def _give_up(self) -> None:
+        """After a fault of the loop itself its state means nothing: only tell everyone."""
+        with self._wake:
+            self._is_stopping = True
+            requests = list(self._live.values())
+        for request in requests:
+            self._delivery.send(request, error="the engine failed")
+
     def _take_snapshot(self) -> None:
-        stats = self._loop.stats()
-        rate = self._rate.update(stats.num_output_tokens, time.monotonic())
-        self._stats = replace(stats, output_tokens_per_second=rate)
+        self._stats = self._loop.stats()
+        self._rate.update(self._stats.num_output_tokens, time.monotonic())
 
     def _forget(self, request_id: str) -> None:
         with self._wake:

@@ -7,6 +7,7 @@ import torch
 from specsched_executor.core import GenerationRequest, RequestError, SamplingParams
 from specsched_executor.drafters import NgramDrafter, NoDrafter
 from specsched_executor.engine import Engine, EngineConfig, EngineStoppedError
+from specsched_executor.engine.counters import RateMeter
 from specsched_protocol.plan import FallbackReason
 
 from tests.executor.engine.tiny import (
@@ -121,6 +122,40 @@ def test_a_sink_that_raises_loses_its_request_alone(engine):
     assert healthy.wait() == "length"
     assert not engine.abort("broken")
     assert engine.stats().num_failed_sinks == 2  # the delta and the end
+
+
+def test_a_fault_of_the_loop_itself_ends_every_request(target):
+    class Unforgiving(NgramDrafter):
+        def release(self, slot_id):
+            raise RuntimeError("cannot forget")
+
+    engine = Engine(target, Unforgiving(3), SilentTransport(), config(num_kv_blocks=30_000))
+    results = [Waiting() for _ in range(6)]
+    for index, result in enumerate(results):
+        engine.submit(request(f"r{index}", max_tokens=4 + index), result)
+    engine.start()
+    assert {result.wait() for result in results} <= {"length", "error"}
+    assert results[-1].last.error == "the engine failed"
+    engine.stop()
+    assert not engine.is_running
+    with pytest.raises(EngineStoppedError):
+        engine.submit(request("late"), Waiting())
+
+
+def test_requests_waiting_for_the_engine_are_counted(target):
+    engine = Engine(target, NoDrafter(), SilentTransport(), config())
+    engine.submit(request("r"), Waiting())
+    assert engine.stats().num_waiting_requests == 1
+    engine.stop()
+    assert engine.stats().num_waiting_requests == 0
+
+
+def test_the_rate_follows_the_output_and_fades():
+    meter = RateMeter()
+    for tenth in range(1000, 1100):
+        meter.update(5 * (tenth - 1000), tenth / 10)
+    assert meter.at(110.0) == pytest.approx(50, rel=0.05)
+    assert meter.at(1000.0) < 1
 
 
 # ===================== Faults inside a step =====================
@@ -304,7 +339,7 @@ def test_features_of_committed_rows_reach_a_drafter_that_asks_for_them():
         ((1,) * 256, {}, ["256 tokens", "at most 255"]),
         ((1, VOCAB), {}, [f"token id {VOCAB}", f"0 to {VOCAB - 1}"]),
         ((-1, 1), {}, ["token id -1"]),
-        ((1,) * 200, {}, ["256 tokens", "at most 161", "KV cache"]),
+        ((1,) * 200, {}, ["201 tokens", "at most 161", "KV cache"]),
         ((1,), {"max_tokens": 0}, ["max_tokens is 0", "1 or more"]),
         ((1,), {"temperature": -1.0}, ["temperature is -1.0"]),
         ((1,), {"top_p": 0.0}, ["top_p is 0.0"]),
@@ -321,6 +356,18 @@ def test_requests_that_cannot_be_served_are_refused_by_name(prompt, sampling, wo
     with pytest.raises(RequestError) as error:
         engine.submit(request("r", prompt, **sampling), Result())
     assert all(word in str(error.value) for word in words)
+
+
+def test_an_output_without_limit_ends_where_the_cache_does():
+    driver = Driver(
+        TableTarget(random_table(VOCAB, 0)),
+        NgramDrafter(3),
+        SilentTransport(),
+        config(num_kv_blocks=5),
+    )
+    result = driver.submit([1] * 10, ignore_eos=True)
+    driver.run()
+    assert (len(result.token_ids), result.finish_reason) == (11, "length")
 
 
 def test_the_largest_request_that_fits_is_served():

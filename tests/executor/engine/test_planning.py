@@ -149,7 +149,7 @@ def test_expected_and_actual_drafts_agree_for_a_drafter_that_always_drafts():
         driver.submit([1, 2], max_tokens=120, seed=seed)
     driver.run()
     requests = {request.step_id: request for _, request in transport.published}
-    made = {rows.source_step_id + 1: rows for rows, _ in transport.published if rows is not None}
+    made = {rows.source_step_id + 1: rows for rows in transport.drafts}
     middle = [step for step in made if 5 < step < 25]
     assert len(middle) == 19
     for step in middle:
