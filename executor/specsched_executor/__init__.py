@@ -1,0 +1,5 @@
+"""The model executor: loads a target, drafts, verifies what the scheduler planned, and serves."""
+
+from specsched_executor._openmp import bound_spinning
+
+bound_spinning()
