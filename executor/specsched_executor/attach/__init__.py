@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .endpoints import SchedulerEndpoint
 from .manager import AttachManager, AttachmentInfo
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 
@@ -11,4 +12,5 @@ __all__ = [
     "AttachmentInfo",
     "ExecutorFacts",
     "LaneHost",
+    "SchedulerEndpoint",
 ]

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import structlog
 from specsched_protocol.handoff import HandoffError
@@ -15,6 +15,7 @@ from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
 from specsched_executor.transport.lanes import LaneError
 
+from .endpoints import SchedulerEndpoint
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .session import AttachSession, SessionError
 
@@ -27,12 +28,17 @@ _STOP_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class AttachmentInfo:
-    """A scheduler this executor is attached to, as seen now."""
+    """A scheduler this executor is attached to, as seen now.
+
+    target: what was dialled. transport: "shared_memory" or "inline", the latter with a reason.
+    """
 
     scheduler_name: str
+    target: str
     scheduler_version: str
     policy: plan_pb2.PolicySpec
     transport: str
+    transport_reason: str
     lane: int
     epoch: int
     active: bool
@@ -40,7 +46,7 @@ class AttachmentInfo:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A discovery socket that was seen; `identity` tells a rebound socket from the old one."""
+    """An endpoint that was seen; `identity` tells a rebound socket from the old one."""
 
     identity: tuple[int, int]
     backoff_ms: float
@@ -69,7 +75,7 @@ class AttachManager:
         self._facts = facts
         self._config = config or AttachConfig()
         self._lock = threading.Lock()
-        self._candidates: dict[Path, _Candidate] = {}
+        self._candidates: dict[SchedulerEndpoint, _Candidate] = {}
         self._attached: list[AttachSession] = []  # ready ones, oldest first
         self._active: AttachSession | None = None
         self._stopping = threading.Event()
@@ -111,7 +117,7 @@ class AttachManager:
     def _poll(self) -> None:
         next_heartbeat = 0.0
         while not self._stopping.wait(self._config.poll_ms / 1e3):
-            self._dial_new_sockets()
+            self._dial_new_endpoints()
             now = time.monotonic()
             if now >= next_heartbeat:
                 next_heartbeat = now + self._config.heartbeat_ms / 1e3
@@ -123,24 +129,25 @@ class AttachManager:
             for session in self._attached:
                 session.send_heartbeat(step_id)
 
-    def _dial_new_sockets(self) -> None:
-        paths = self._run_dir.scheduler_sockets()
+    def _dial_new_endpoints(self) -> None:
+        sockets = map(SchedulerEndpoint.of_socket, self._run_dir.scheduler_sockets())
+        endpoints = [*sockets, *self._config.endpoints]
         with self._lock:
-            for path in set(self._candidates) - set(paths):
-                if self._candidates[path].session is None:
-                    del self._candidates[path]
-        for path in paths:
-            self._consider(path)
+            for endpoint in set(self._candidates) - set(endpoints):
+                if self._candidates[endpoint].session is None:
+                    del self._candidates[endpoint]
+        for endpoint in endpoints:
+            self._consider(endpoint)
 
-    def _consider(self, path: Path) -> None:
-        identity = _identity(path)
+    def _consider(self, endpoint: SchedulerEndpoint) -> None:
+        identity = endpoint.identity()
         if identity is None:
             return
         with self._lock:
-            candidate = self._candidates.get(path)
+            candidate = self._candidates.get(endpoint)
             if candidate is None:
                 candidate = _Candidate(identity, self._config.min_backoff_ms)
-                self._candidates[path] = candidate
+                self._candidates[endpoint] = candidate
             elif candidate.session is not None:
                 return
             elif candidate.identity != identity:  # a new process: the old one's failures are void
@@ -149,28 +156,30 @@ class AttachManager:
                 candidate.not_before = 0.0
             if time.monotonic() < candidate.not_before:
                 return
-            self._dial(path, candidate)
+            self._dial(endpoint, candidate)
 
-    def _dial(self, path: Path, candidate: _Candidate) -> None:
+    def _dial(self, endpoint: SchedulerEndpoint, candidate: _Candidate) -> None:
+        shares_memory = self._config.shares_memory and endpoint.is_local
         try:
-            offer = self._lanes.open_lane()
+            offer = self._lanes.open_lane(share_memory=shares_memory)
         except (LaneError, HandoffError) as error:
-            self._back_off(path, candidate, str(error))
+            self._back_off(endpoint, candidate, str(error))
             return
-        candidate.session = AttachSession(path, self._facts, offer, self._config)
+        run_inline = partial(self._lanes.run_inline, offer.lane)
+        candidate.session = AttachSession(endpoint, self._facts, offer, self._config, run_inline)
         thread = threading.Thread(
-            target=self._run_session, args=[candidate], name=f"attach-{path.stem}", daemon=True
+            target=self._run_session, args=[candidate], name=f"attach-{endpoint.name}", daemon=True
         )
         self._threads.add(thread)
         thread.start()
 
-    def _back_off(self, path: Path, candidate: _Candidate, reason: str) -> None:
+    def _back_off(self, endpoint: SchedulerEndpoint, candidate: _Candidate, reason: str) -> None:
         # Jitter keeps executors that lost the same scheduler from dialing in step.
         wait_ms = candidate.backoff_ms * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
         candidate.not_before = time.monotonic() + wait_ms / 1e3
         candidate.backoff_ms = min(candidate.backoff_ms * 2, self._config.max_backoff_ms)
         if reason != candidate.last_reason:
-            _log.warning("cannot attach", scheduler=path.stem, reason=reason)
+            _log.warning("cannot attach", scheduler=endpoint.name, reason=reason)
         candidate.last_reason = reason
 
     # ----- the threads of the sessions -----
@@ -193,8 +202,8 @@ class AttachManager:
         with self._lock:
             self._lanes.lane_ready(session.offer.lane)
             self._attached.append(session)
-            self._candidates[session.socket_path].backoff_ms = self._config.min_backoff_ms
-            self._candidates[session.socket_path].last_reason = None
+            self._candidates[session.endpoint].backoff_ms = self._config.min_backoff_ms
+            self._candidates[session.endpoint].last_reason = None
             if self._active is None:
                 self._activate(session)
             info = _info(session, session is self._active)
@@ -219,7 +228,7 @@ class AttachManager:
                 self._activate(self._attached[0] if self._attached else None)
             successor = self._active.scheduler_name if self._active else None
             if not was_attached and not self._stopping.is_set():
-                self._back_off(session.socket_path, candidate, reason)
+                self._back_off(session.endpoint, candidate, reason)
         if not was_attached:
             return
         if self._stopping.is_set():
@@ -234,22 +243,16 @@ class AttachManager:
         self._lanes.activate(session.offer.lane if session else None)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_ctime_ns
-
-
 def _info(session: AttachSession, active: bool) -> AttachmentInfo:
     welcome = session.welcome or scheduler_pb2.Welcome()
     transport = scheduler_pb2.Transport.Name(welcome.transport)
     return AttachmentInfo(
         scheduler_name=session.scheduler_name,
+        target=session.endpoint.target,
         scheduler_version=welcome.scheduler_version,
         policy=session.policy,
         transport=transport.removeprefix("TRANSPORT_").lower(),
+        transport_reason=welcome.transport_reason,
         lane=session.offer.lane,
         epoch=session.offer.epoch,
         active=active,
@@ -257,10 +260,12 @@ def _info(session: AttachSession, active: bool) -> AttachmentInfo:
 
 
 def _log_fields(info: AttachmentInfo) -> dict[str, object]:
+    reason = {"because": info.transport_reason} if info.transport_reason else {}
     return {
         "scheduler": info.scheduler_name,
         "version": info.scheduler_version,
         "transport": info.transport,
+        **reason,
         "policy": _policy_text(info.policy),
         "lane": info.lane,
         "active": info.active,

@@ -8,7 +8,10 @@ from typing import Protocol
 
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
+from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lanes import LaneOffer
+
+from .endpoints import SchedulerEndpoint
 
 __all__ = ["AttachConfig", "ExecutorFacts", "LaneHost"]
 
@@ -16,8 +19,11 @@ __all__ = ["AttachConfig", "ExecutorFacts", "LaneHost"]
 class LaneHost(Protocol):
     """Owner of the decision lanes. Safe to call from any thread but never blocks on the engine."""
 
-    def open_lane(self) -> LaneOffer:
+    def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
         """Open a free lane; raises LaneError where all are taken."""
+
+    def run_inline(self, lane: int) -> InlineLane:
+        """The far end of the lane, for a session whose steps travel on its stream."""
 
     def lane_ready(self, lane: int) -> None:
         """The scheduler has mapped the lane and waits on the doorbell."""
@@ -44,8 +50,14 @@ class ExecutorFacts:
 
 @dataclass(frozen=True, slots=True)
 class AttachConfig:
-    """Intervals and limits of attaching, in milliseconds."""
+    """Whom to attach to besides the sockets found, by what, and intervals and limits.
 
+    shares_memory, accepts_inline: transports offered to a scheduler, as far as its endpoint allows.
+    """
+
+    endpoints: tuple[SchedulerEndpoint, ...] = ()
+    shares_memory: bool = True
+    accepts_inline: bool = True
     poll_ms: int = 200
     heartbeat_ms: int = 1000
     min_backoff_ms: int = 100

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import grpc
+from specsched_protocol.shm import RegionError
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
-from specsched_executor.transport.lanes import LaneOffer
+from specsched_executor.transport.inline import InlineLane
+from specsched_executor.transport.lanes import LaneError, LaneOffer
 
+from .endpoints import SchedulerEndpoint
+from .outbox import Outbox
 from .seams import AttachConfig, ExecutorFacts
 
 __all__ = ["PROTOCOL_RANGE", "AttachSession", "SessionError"]
@@ -29,26 +31,36 @@ SessionCallback = Callable[["AttachSession"], None]
 
 
 class AttachSession:
-    """Speaks with the scheduler at one socket. `run` belongs to one thread, the rest to any."""
+    """Speaks with one scheduler. `run` belongs to one thread, the rest to any.
+
+    run_inline: called once and only if the steps are to travel on the stream.
+    """
 
     def __init__(
-        self, socket_path: Path, facts: ExecutorFacts, offer: LaneOffer, config: AttachConfig
+        self,
+        endpoint: SchedulerEndpoint,
+        facts: ExecutorFacts,
+        offer: LaneOffer,
+        config: AttachConfig,
+        run_inline: Callable[[], InlineLane],
     ) -> None:
-        self.socket_path = socket_path
+        self.endpoint = endpoint
         self.offer = offer
         self.welcome: pb.Welcome | None = None
         self.policy = plan_pb2.PolicySpec()
         self.ready = False
         self._facts = facts
         self._config = config
-        self._outbox: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
+        self._run_inline = run_inline
+        self._inline: InlineLane | None = None
+        self._outbox = Outbox()
         self._cancel_call: Callable[[], object] | None = None
         self._cancel_reason: str | None = None
 
     @property
     def scheduler_name(self) -> str:
-        """Name of the scheduler, which its socket carries."""
-        return self.socket_path.stem
+        """Name of the scheduler, as its endpoint has it."""
+        return self.endpoint.name
 
     def run(self, on_ready: SessionCallback, on_policy: SessionCallback) -> None:
         """Attach and stay until the stream ends; always leaves by SessionError."""
@@ -63,8 +75,8 @@ class AttachSession:
             self._config.handshake_timeout_ms / 1e3, self.cancel, ["it was not ready in time"]
         )
         timer.daemon = True
-        with grpc.insecure_channel(f"unix:{self.socket_path}", options=options) as channel:
-            call = SchedulerServiceStub(channel).Attach(iter(self._outbox.get, None))
+        with self._connect(options) as channel:
+            call = SchedulerServiceStub(channel).Attach(self._outbox.messages())
             self._cancel_call = call.cancel
             timer.start()
             try:
@@ -76,9 +88,15 @@ class AttachSession:
                 raise SessionError(self._cancel_reason or _reason(error)) from None
             finally:
                 timer.cancel()
-                self._outbox.put(None)
+                self._outbox.close()
                 call.cancel()
         raise SessionError("it ended the stream")
+
+    def _connect(self, options: list[tuple[str, int]]) -> grpc.Channel:
+        try:
+            return self.endpoint.connect(options)
+        except OSError as error:
+            raise SessionError(f"cannot read the certificates: {error}") from error
 
     def send_cost(self, cost: plan_pb2.CostModel) -> None:
         """Tell the scheduler of a new cost profile."""
@@ -91,12 +109,12 @@ class AttachSession:
     def detach(self, reason: str) -> None:
         """Leave in good order: the scheduler releases the lane and ends the stream."""
         self._outbox.put(pb.AttachRequest(detach=pb.Detach(reason=reason)))
-        self._outbox.put(None)
+        self._outbox.close()
 
     def cancel(self, reason: str) -> None:
         """End the stream at once; `run` leaves with a SessionError that says `reason`."""
         self._cancel_reason = reason
-        self._outbox.put(None)
+        self._outbox.close()
         if self._cancel_call is not None:
             self._cancel_call()
 
@@ -112,6 +130,7 @@ class AttachSession:
             shared_memory=self.offer.shared_memory,
             lane=self.offer.lane,
             epoch=self.offer.epoch,
+            accepts_inline=self._config.accepts_inline,
         )
 
     def _handle(
@@ -124,12 +143,25 @@ class AttachSession:
                 if self.welcome is None or self.ready:
                     raise SessionError("it sent Ready out of turn")
                 self.ready = True
+                if self.welcome.transport == pb.TRANSPORT_INLINE:
+                    self._start_inline()
                 on_ready(self)
+            case "decision":
+                if self._inline is None:
+                    raise SessionError("it sent a decision, but its transport is shared memory")
+                self._inline.deliver(response.decision)
             case "policy_changed":
                 self.policy = response.policy_changed.policy
                 on_policy(self)
             case _:  # a heartbeat, or a message of a later protocol
                 pass
+
+    def _start_inline(self) -> None:
+        try:
+            self._inline = self._run_inline()
+        except (LaneError, RegionError, OSError) as error:
+            raise SessionError(f"its steps cannot travel on the stream: {error}") from error
+        self._outbox.follow(self._inline)
 
     def _take_welcome(self, welcome: pb.Welcome) -> None:
         if self.welcome is not None:
@@ -142,8 +174,26 @@ class AttachSession:
             )
         if welcome.lane != self.offer.lane:
             raise SessionError(f"it took lane {welcome.lane}, offered was {self.offer.lane}")
+        if welcome.transport not in self._offered_transports():
+            names = [pb.Transport.Name(each) for each in self._offered_transports()]
+            raise SessionError(
+                f"it chose {_transport_name(welcome.transport)}, offered: {', '.join(names)}"
+            )
         self.welcome = welcome
         self.policy = welcome.policy
+
+    def _offered_transports(self) -> list[pb.Transport.ValueType]:
+        offered = []
+        if self.offer.shared_memory is not None:
+            offered.append(pb.TRANSPORT_SHARED_MEMORY)
+        if self._config.accepts_inline:
+            offered.append(pb.TRANSPORT_INLINE)
+        return offered
+
+
+def _transport_name(transport: pb.Transport.ValueType) -> str:
+    known = pb.Transport.DESCRIPTOR.values_by_number.get(transport)
+    return str(transport) if known is None else str(known.name)
 
 
 def _reason(error: grpc.RpcError) -> str:

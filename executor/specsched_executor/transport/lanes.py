@@ -19,6 +19,8 @@ from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.layout import WORD_BYTES
 from specsched_protocol.v1 import scheduler_pb2
 
+from specsched_executor.transport.inline import InlineLane
+
 __all__ = ["MAX_LANES", "Lane", "LaneError", "LaneOffer", "LaneTable", "LaneView"]
 
 MAX_LANES = 4
@@ -30,11 +32,11 @@ class LaneError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LaneOffer:
-    """A freshly opened lane; see specsched_executor.attach.LaneOffer."""
+    """A freshly opened lane. shared_memory: where to fetch it; None where it is not handed over."""
 
     lane: int
     epoch: int
-    shared_memory: scheduler_pb2.SharedMemoryOffer
+    shared_memory: scheduler_pb2.SharedMemoryOffer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Lane:
 
     region: LaneRegion
     doorbell: OwnedDescriptor
-    nonce: bytes
+    nonce: bytes | None
 
     @property
     def epoch(self) -> int:
@@ -82,22 +84,26 @@ class LaneTable:
         self._active: int | None = None
         self._next_epoch = 1
 
-    def open_lane(self) -> LaneOffer:
-        """Open a free lane and offer its descriptors. Raises LaneError where all are taken."""
+    def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
+        """Open a free lane, offering its descriptors if `share_memory`.
+
+        Raises LaneError where all are taken.
+        """
         with self._lock:
             free = [index for index in range(MAX_LANES) if index not in self._lanes]
             if not free:
                 raise LaneError(f"all {MAX_LANES} lanes are taken by attached schedulers")
-            lane = self._create(free[0])
+            lane = self._create(free[0], share_memory=share_memory)
             self._lanes[free[0]] = lane
-        offer = scheduler_pb2.SharedMemoryOffer(
-            handoff_socket_path=os.fspath(self._handoff.path),
-            nonce=lane.nonce,
-            abi_version=ABI_VERSION,
-            executor_region_bytes=self._region.words.size * WORD_BYTES,
-            lane_region_bytes=lane.region.words.size * WORD_BYTES,
-        )
-        return LaneOffer(lane=free[0], epoch=lane.epoch, shared_memory=offer)
+        return LaneOffer(lane=free[0], epoch=lane.epoch, shared_memory=self._offer(lane))
+
+    def run_inline(self, lane: int) -> InlineLane:
+        """Take the scheduler's place at `lane`, which is handed to nobody from now on."""
+        with self._lock:
+            self._require(lane)
+            opened = self._lanes[lane]
+            self._withdraw(opened)
+        return InlineLane(self._region, opened.region, opened.doorbell)
 
     def lane_ready(self, lane: int) -> None:
         """Ring the doorbell of `lane` from the next plan request on."""
@@ -112,7 +118,7 @@ class LaneTable:
             closed = self._lanes.pop(lane, None)
             if closed is None:
                 return
-            self._handoff.withdraw(closed.nonce)
+            self._withdraw(closed)
             self._ready.discard(lane)
             if self._active == lane:
                 self._active = None
@@ -139,12 +145,29 @@ class LaneTable:
         for lane in tuple(self._lanes):
             self.close_lane(lane)
 
-    def _create(self, index: int) -> Lane:
+    def _create(self, index: int, *, share_memory: bool) -> Lane:
         region = create_lane_region(self._region.boot_id, index, self._next_epoch)
         self._next_epoch += 1
         doorbell = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        if not share_memory:
+            return Lane(region, doorbell, nonce=None)
         shared = SharedDescriptors(self._region.fd, region.fd, doorbell)
         return Lane(region, doorbell, nonce=self._handoff.offer(shared))
+
+    def _offer(self, lane: Lane) -> scheduler_pb2.SharedMemoryOffer | None:
+        if lane.nonce is None:
+            return None
+        return scheduler_pb2.SharedMemoryOffer(
+            handoff_socket_path=os.fspath(self._handoff.path),
+            nonce=lane.nonce,
+            abi_version=ABI_VERSION,
+            executor_region_bytes=self._region.words.size * WORD_BYTES,
+            lane_region_bytes=lane.region.words.size * WORD_BYTES,
+        )
+
+    def _withdraw(self, lane: Lane) -> None:
+        if lane.nonce is not None:
+            self._handoff.withdraw(lane.nonce)
 
     def _require(self, lane: int) -> None:
         if lane not in self._lanes:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.handoff import HandoffServer
 from specsched_protocol.plan import (
     ConfidenceRows,
@@ -39,6 +40,7 @@ from specsched_protocol.shm.plan_arrays import (
 from specsched_protocol.shm.report_ring import new_report_arrays
 from specsched_protocol.shm.seqlock import OK, TORN
 
+from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.judging import PublishedStep, judge_decision
 from specsched_executor.transport.lanes import Lane, LaneOffer, LaneTable
 from specsched_executor.transport.staging import (
@@ -166,9 +168,13 @@ class SharedMemoryTransport:
 
     # ===================== Control =====================
 
-    def open_lane(self) -> LaneOffer:
+    def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
         """See LaneTable.open_lane."""
-        return self._lanes.open_lane()
+        return self._lanes.open_lane(share_memory=share_memory)
+
+    def run_inline(self, lane: int) -> InlineLane:
+        """See LaneTable.run_inline."""
+        return self._lanes.run_inline(lane)
 
     def lane_ready(self, lane: int) -> None:
         """See LaneTable.lane_ready."""
@@ -232,6 +238,9 @@ class SharedMemoryTransport:
         self._publish(np.zeros(0, dtype=np.int64))
         publish_report(region.words, region.layout, self._report)
         unused_lane = create_lane_region(self.boot_id, lane=0, epoch=0)
+        doorbell = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        inline = InlineLane(region, unused_lane, doorbell)
+        inline.warm_up()
         _read_decision(unused_lane.words, 0, 1, self._decision)
         lane.heartbeat_ns(unused_lane.words)
         self._request.fixed[:] = 0

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from specsched_executor.attach import AttachConfig, ExecutorFacts
+from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lanes import LaneError, LaneOffer
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -30,7 +31,7 @@ class RecordingLanes:
         self._free = set(range(num_lanes))
         self._epochs = itertools.count(1)
 
-    def open_lane(self) -> LaneOffer:
+    def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
         with self.changed:
             if not self._free:
                 raise LaneError("all lanes are taken")
@@ -38,7 +39,10 @@ class RecordingLanes:
             self._free.remove(lane)
             epoch = next(self._epochs)
         offer = pb.SharedMemoryOffer(handoff_socket_path="/x", nonce=bytes(32), abi_version=1)
-        return LaneOffer(lane, epoch, offer)
+        return LaneOffer(lane, epoch, offer if share_memory else None)
+
+    def run_inline(self, lane: int) -> InlineLane:
+        raise LaneError("these lanes have no memory")
 
     def lane_ready(self, lane: int) -> None:
         self._record("ready", lane)
