@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from specsched_client import AsyncClient, AsyncSchedulerClient, SpecschedError
 
-from scripts.demo.processes import DemoError, start_both, supervised
+from scripts.demo.processes import DemoError, end_on_signals, start_both, supervised
 from scripts.demo.rounds import Clients, run_round, watching
 from scripts.demo.state import DemoState
 from scripts.demo.summary import MIN_ON_PLAN_SHARE, Round, on_plan_share, summary_table
@@ -22,6 +22,7 @@ POLICIES = ["throughput", "fixed(k=7)", "off"]
 
 async def demo(console: Console, policies: list[str], max_tokens: int, logs: Path) -> list[Round]:
     """Run one round per policy against processes of its own; they end with it."""
+    end_on_signals()
     state = DemoState()
     async with (
         open_view(console, state) as view,
@@ -71,7 +72,7 @@ def main(
         except (DemoError, SpecschedError) as error:
             console.print(f"the demo failed: {error}", style="bold red", markup=False)
             raise typer.Exit(1) from error
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             raise typer.Exit(130) from None
     raise typer.Exit(verdict(console, rounds))
 

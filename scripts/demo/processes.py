@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 import time
 from asyncio.subprocess import Process
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from scripts.demo.state import DemoState
 
-__all__ = ["DemoError", "DemoProcesses", "start_both", "supervised"]
+__all__ = ["DemoError", "DemoProcesses", "end_on_signals", "start_both", "supervised"]
 
 COMMAND = Path(sys.executable).with_name("specsched")
 START_TIMEOUT_S = 180.0
@@ -37,6 +38,15 @@ class DemoProcesses:
     scheduler_target: str
     executor_target: str
     by_log: dict[Path, Process]
+
+
+def end_on_signals() -> None:
+    """Cancel the current task on SIGTERM and SIGHUP, as asyncio does on SIGINT."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("end_on_signals needs a running task")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 @contextlib.asynccontextmanager
@@ -67,8 +77,14 @@ async def start_both(directory: Path, state: DemoState) -> AsyncIterator[DemoPro
 @contextlib.asynccontextmanager
 async def _running(log: Path, *arguments: str) -> AsyncIterator[Process]:
     with log.open("wb") as out:
+        # A session of its own: Ctrl-C reaches the demo alone, which ends the process in good order.
         process = await asyncio.create_subprocess_exec(
-            COMMAND, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+            COMMAND,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     try:
         yield process

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.integration.processes import wait_until
 from tests.repository import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -42,3 +46,24 @@ def test_demo_says_why_a_process_failed_and_exits_with_an_error(monkeypatch, tmp
     assert "the executor process ended early" in done.stdout
     assert "/no/such/model.gguf" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_demo_that_is_told_to_end_leaves_nothing_behind(number, tmp_path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "scripts.demo"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as running:
+        wait_until(lambda: len(child_pids(running.pid)) == 2)
+        children = child_pids(running.pid)
+        running.send_signal(number)
+        assert running.wait(60) == 130
+    assert [pid for pid in children if alive(pid)] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def child_pids(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
