@@ -48,7 +48,7 @@ def storage_arrays(
     return keys.numpy(), values.numpy()
 
 
-def paged_attention(
+def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,

@@ -25,8 +25,8 @@ class Checkpoint(Protocol):
     def tensor(self, name: str, out: torch.Tensor) -> torch.Tensor:
         """Fill `out`, contiguous float32, with the tensor of this name and return it.
 
-        Rows of q and k come in rotate-half order. Raises ModelFormatError when the tensor is missing
-        or has another shape than `out`.
+        Rows of q and k come in rotate-half order. Raises ModelFormatError when the tensor is
+        missing or has another shape than `out`.
         """
 
     def load_tokenizer(self) -> Tokenizer:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-
-from specsched_executor.core import ModelBatch
-from specsched_executor.model.kv_cache import LayerArrays, PagedKvCache
-from specsched_executor.model.spec import DecoderSpec
-from specsched_executor.model.weights import DecoderWeights
 from specsched_kernels.cpu.attention_layer import attention_layer
 from specsched_kernels.cpu.rows import add_rms_norm, rms_norm, silu_and_mul
 from specsched_kernels.cpu.threads import num_workers
 from specsched_kernels.cpu.vector_ir import LANES
 
+from specsched_executor.core import ModelBatch
+from specsched_executor.model.kv_cache import LayerArrays
+from specsched_executor.model.spec import DecoderSpec
+from specsched_executor.model.step_ops import Decoder
+
 Floats = npt.NDArray[np.float32]
 
 
-def cpu_step_ops_fit(spec: DecoderSpec, cache: PagedKvCache) -> bool:
-    """Whether sizes are whole vectors and the cache lies as the kernels want it."""
-    return cache.storage is not None and spec.config.intermediate_size % LANES == 0
+def whole_vectors(spec: DecoderSpec) -> bool:
+    """Whether the feed-forward size is whole vectors; the cache vouches for its own sizes."""
+    return spec.config.intermediate_size % LANES == 0
 
 
 class CpuStepOps:
@@ -28,16 +28,14 @@ class CpuStepOps:
 
     def __init__(
         self,
-        spec: DecoderSpec,
-        weights: DecoderWeights,
-        cos_sin: torch.Tensor,
+        decoder: Decoder,
         batch: ModelBatch,
         storage: tuple[LayerArrays, ...],
         residual: torch.Tensor,
     ) -> None:
-        config = spec.config
+        config = decoder.spec.config
         num_rows = residual.shape[0]
-        self._layers = weights.layers
+        self._layers = decoder.weights.layers
         self._storage = storage
         self._residual: Floats = residual.numpy()
         self._normed = torch.empty_like(residual)
@@ -52,7 +50,7 @@ class CpuStepOps:
         self._eps = np.float32(config.rms_norm_eps)
         self._scale = np.float32(config.head_dim**-0.5)
         self._positions = batch.positions.numpy()
-        self._cos_sin = cos_sin.numpy()
+        self._cos_sin = decoder.cos_sin.numpy()
         self._slots = batch.slot_mapping.numpy()
         self._sequences = (
             batch.block_tables.numpy(),

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 
 from specsched_executor.core import KvCache, ModelBatch, ModelConfig, TargetOutput
-from specsched_executor.model.cpu_step_ops import CpuStepOps, cpu_step_ops_fit
+from specsched_executor.model.cpu_step_ops import CpuStepOps, whole_vectors
 from specsched_executor.model.kv_cache import PagedKvCache
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
 from specsched_executor.model.spec import DecoderSpec
-from specsched_executor.model.step_ops import StepOps, TorchStepOps
+from specsched_executor.model.step_ops import Decoder, StepOps, TorchStepOps
 from specsched_executor.model.weights import DecoderWeights
 
 
@@ -22,15 +22,15 @@ class DecoderModel:
 
     def __init__(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         config = spec.config
-        self._spec = spec
-        self._weights = weights
         frequencies = rope_frequencies(config.head_dim, config.rope_theta, spec.rope_scaling)
-        self._cos_sin = cos_sin_table(frequencies, config.max_context_tokens)
+        self._decoder = Decoder(
+            spec, weights, cos_sin_table(frequencies, config.max_context_tokens)
+        )
 
     @property
     def config(self) -> ModelConfig:
         """Shape facts."""
-        return self._spec.config
+        return self._decoder.spec.config
 
     def allocate_kv_cache(self, num_blocks: int, block_size: int) -> PagedKvCache:
         """Memory for num_blocks * block_size tokens, float32; ValueError unless both are positive.
@@ -46,28 +46,28 @@ class DecoderModel:
     def forward(self, batch: ModelBatch, kv_cache: KvCache) -> TargetOutput:
         """Run one ragged step: write the rows' keys and values, return the wanted logits.
 
-        Rows past query_start_loc[-1] and rows with slot PAD_SLOT disturb nobody. Raises TypeError for
-        a cache that this model did not allocate.
+        Rows past query_start_loc[-1] and rows with slot PAD_SLOT disturb nobody. Raises TypeError
+        for a cache that this model did not allocate.
         """
         if not isinstance(kv_cache, PagedKvCache):
             raise TypeError(f"expected a PagedKvCache, not {type(kv_cache).__name__}")
-        residual = F.embedding(batch.token_ids, self._weights.embedding).float()
+        weights = self._decoder.weights
+        residual = F.embedding(batch.token_ids, weights.embedding).float()
         ops = self._step_ops(batch, kv_cache, residual)
         features: dict[int, torch.Tensor] = {}
         delta: torch.Tensor | None = None
-        for index, layer in enumerate(self._weights.layers):
+        for index, layer in enumerate(weights.layers):
             projected = layer.qkv(ops.add_norm(layer.input_norm, delta))
             delta = layer.output(ops.attend(index, projected))
             gate_up = layer.gate_up(ops.add_norm(layer.post_attention_norm, delta))
             delta = layer.down(ops.gate(gate_up))
             if index in batch.feature_layers:
                 features[index] = residual + delta
-        normed = ops.add_norm(self._weights.final_norm, delta)
-        logits = self._weights.lm_head(normed[batch.logit_rows])
+        normed = ops.add_norm(weights.final_norm, delta)
+        logits = weights.lm_head(normed[batch.logit_rows])
         return TargetOutput(logits=logits, features=features)
 
     def _step_ops(self, batch: ModelBatch, cache: PagedKvCache, residual: torch.Tensor) -> StepOps:
-        model = (self._spec, self._weights, self._cos_sin)
-        if cache.storage is not None and cpu_step_ops_fit(self._spec, cache):
-            return CpuStepOps(*model, batch, cache.storage, residual)
-        return TorchStepOps(*model, batch, cache, residual)
+        if cache.storage is not None and whole_vectors(self._decoder.spec):
+            return CpuStepOps(self._decoder, batch, cache.storage, residual)
+        return TorchStepOps(self._decoder, batch, cache, residual)

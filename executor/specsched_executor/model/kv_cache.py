@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-
 from specsched_kernels.paged_attention import allocate_kv, storage_arrays
 
 LayerArrays = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]

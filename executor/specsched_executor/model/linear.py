@@ -9,6 +9,7 @@ it (docs of cblas_gemm_pack; measured by tests/bench/test_bench_model.py).
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import torch
@@ -24,9 +25,10 @@ class LinearLayout(enum.StrEnum):
 
 
 class Linear(Protocol):
-    """y = x W^T + b. x: float32 [n, in_features] contiguous -> float32 [n, out_features]."""
+    """A matrix product of the model."""
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x W^T + b: float32 [n, in_features], contiguous -> float32 [n, out_features]."""
 
 
 class PlainLinear:
@@ -37,6 +39,7 @@ class PlainLinear:
         self._bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See Linear."""
         return F.linear(x.to(self._weight.dtype), self._weight, self._bias).float()
 
 
@@ -47,16 +50,16 @@ class MklLinear:
     """Row count MKL tunes the packing for; 64 was best at every count from 1 to 128."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, self._PACKED_ROWS)
-        # The op reads only the shape of the original when told that the row count is the packed one.
-        # NaN would show at once if it ever read more.
+        self._packed = _mkl_op("_mkl_reorder_linear_weight")(weight, self._PACKED_ROWS)
+        # The op reads only the shape of the original when told that the row count is the packed
+        # one. NaN would show at once if it ever read more.
         self._shape = torch.full((1, 1), float("nan")).expand(weight.shape)
         self._bias = bias
+        self._multiply = _mkl_op("_mkl_linear")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = torch.ops.mkl._mkl_linear(
-            x, self._packed, self._shape, self._bias, x.shape[0]
-        )
+        """See Linear."""
+        product: torch.Tensor = self._multiply(x, self._packed, self._shape, self._bias, x.shape[0])
         return product
 
 
@@ -109,4 +112,10 @@ class LinearFactory:
 
 def mkl_available() -> bool:
     """Whether this torch can pack weights for MKL."""
-    return torch.backends.mkl.is_available() and hasattr(torch.ops.mkl, "_mkl_linear")
+    names = ("_mkl_linear", "_mkl_reorder_linear_weight")
+    return all(hasattr(torch.ops.mkl, name) for name in names)
+
+
+def _mkl_op(name: str) -> Callable[..., torch.Tensor]:
+    operator: Callable[..., torch.Tensor] = getattr(torch.ops.mkl, name)
+    return operator

@@ -5,19 +5,29 @@ The portable implementation of `StepOps`; `cpu_step_ops` is the fast one for CPU
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+from specsched_kernels.paged_attention import paged_attention
+from specsched_kernels.rms_norm import rms_norm
+from specsched_kernels.rope import rope
+from specsched_kernels.write_kv import write_kv
 
 from specsched_executor.core import ModelBatch
 from specsched_executor.model.kv_cache import PagedKvCache
 from specsched_executor.model.spec import DecoderSpec
 from specsched_executor.model.weights import DecoderWeights
-from specsched_kernels.paged_attention import paged_attention
-from specsched_kernels.rms_norm import rms_norm
-from specsched_kernels.rope import rope
-from specsched_kernels.write_kv import write_kv
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder's facts, weights and table of angles, float32 [max_context_tokens, head_dim]."""
+
+    spec: DecoderSpec
+    weights: DecoderWeights
+    cos_sin: torch.Tensor
 
 
 class StepOps(Protocol):
@@ -41,16 +51,14 @@ class TorchStepOps:
 
     def __init__(
         self,
-        spec: DecoderSpec,
-        weights: DecoderWeights,
-        cos_sin: torch.Tensor,
+        decoder: Decoder,
         batch: ModelBatch,
         cache: PagedKvCache,
         residual: torch.Tensor,
     ) -> None:
-        self._config = spec.config
-        self._layers = weights.layers
-        self._cos_sin = cos_sin
+        self._config = decoder.spec.config
+        self._layers = decoder.weights.layers
+        self._cos_sin = decoder.cos_sin
         self._batch = batch
         self._cache = cache
         self._residual = residual
@@ -64,9 +72,9 @@ class TorchStepOps:
     def attend(self, layer: int, projected: torch.Tensor) -> torch.Tensor:
         """See StepOps."""
         config, weights, batch = self._config, self._layers[layer], self._batch
-        counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
         heads = projected.view(-1, sum(counts), config.head_dim)
-        query, key, value = heads.split(counts, dim=1)
+        query, key, value = torch.split(heads, counts, dim=1)
         if weights.query_norm is not None and weights.key_norm is not None:
             query = rms_norm(query, weights.query_norm, config.rms_norm_eps)
             key = rms_norm(key, weights.key_norm, config.rms_norm_eps)

@@ -35,7 +35,7 @@ class DecoderWeights:
 
 
 def load_weights(checkpoint: Checkpoint, make_linear: LinearFactory) -> DecoderWeights:
-    """Read every tensor the decoder needs; ModelFormatError names one that is missing or misshapen."""
+    """Read every tensor the decoder needs; ModelFormatError names one missing or misshapen."""
     config = checkpoint.spec.config
     vocabulary = (config.vocab_size, config.hidden_size)
     embedding = checkpoint.tensor("model.embed_tokens.weight", torch.empty(vocabulary))
@@ -110,9 +110,10 @@ class _LayerReader:
         """One linear of the named matrices stacked; `rows` gives the outputs of each."""
         read, total = self._checkpoint.tensor, sum(rows.values())
         weight = self._scratch[: total * columns].view(total, columns)
-        parts = weight.split(list(rows.values()))
-        for name, part in zip(rows, parts, strict=True):
-            read(f"{name}.weight", part)
+        start = 0
+        for name, size in rows.items():
+            read(f"{name}.weight", weight[start : start + size])
+            start += size
         if not has_bias:
             return self._make_linear(weight, copy=True)
         biases = [read(f"{name}.bias", torch.empty(size)) for name, size in rows.items()]

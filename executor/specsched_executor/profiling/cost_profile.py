@@ -24,8 +24,8 @@ class CostProfile:
     """Raw samples in ms, and what they were taken with.
 
     verify: rows of the step -> samples. verify_context_tokens: rows -> context tokens read by the
-    requests of the profiled step, all together. draft: drafting requests -> samples of a full draft.
-    capture_limit: largest captured size; 0 where steps run eagerly at any size, so that costs are
+    requests of the profiled step, all together. draft: drafting requests -> samples of a full
+    draft. capture_limit: largest captured size; 0 where steps run eagerly at any size, so that costs are
     interpolated between the profiled sizes. fingerprint: see `fingerprint`.
     """
 
@@ -46,8 +46,8 @@ class CostProfile:
     def to_proto(self) -> plan_pb2.CostModel:
         """The message for schedulers.
 
-        A step of n rows may belong to a few requests or to many, and they may have read any context;
-        the profiled one says nothing of that. So what its context cost is taken out of the samples,
+        A step of n rows may belong to a few requests or to many, and they may have read any
+        context; the profiled one says nothing of that. So what its context cost is taken out of the samples,
         and the context term speaks of all context tokens (profiled_tokens_per_request = 0).
         """
         slope = self.context.ms_per_token if self.context else 0.0

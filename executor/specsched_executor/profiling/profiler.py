@@ -30,8 +30,8 @@ def profile_model(
 ) -> CostProfile:
     """Time verification steps of every size, the slope of the context, and drafts.
 
-    All is warmed up first, then timed in interleaved rounds; see ProfileOptions for the effort. Sizes
-    and contexts beyond the model's own context are cut to it.
+    All is warmed up first, then timed in interleaved rounds; see ProfileOptions for the effort.
+    Contexts beyond the model's own are cut to it. ValueError for sizes that it cannot hold.
     """
     shapes = {size: _fit(model, size, options, options.context_tokens) for size in options.sizes}
     pairs = _slope_pairs(model, options)

@@ -28,7 +28,7 @@ def tokenizer_from_huggingface(folder: Path, eos_token_ids: tuple[int, ...]) -> 
         )
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 -- the Rust side raises bare Exception
+    except Exception as error:  # the Rust side raises nothing more precise
         raise TokenizerError(
             f"{path} is no tokenizer of the `tokenizers` library: {error}"
         ) from error

@@ -40,7 +40,7 @@ def attention_layer(
     """Norms of q and k (if any), rope, the write of k and v to the cache, and attention.
 
     heads: [n, H + 2 Hkv, D], q, k and v heads of each row; changed in place. out: [n, H, D].
-    keys, values in storage order, see `cpu.layout`; the rest as in specsched_kernels.paged_attention,
+    keys, values in storage order, see `cpu.layout`; the rest as in the launchers paged_attention,
     rope and write_kv. workers: threads, 1 for the caller's alone.
     """
     arguments = (

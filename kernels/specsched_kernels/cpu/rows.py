@@ -22,7 +22,8 @@ def _inverse_rms(row: Floats, eps: np.float32) -> np.float32:
     total = np.float32(0.0)
     for value in row:
         total += value * value
-    return np.float32(1.0) / np.sqrt(total / np.float32(row.size) + eps)
+    inverse: np.float32 = np.float32(1.0) / np.sqrt(total / np.float32(row.size) + eps)
+    return inverse
 
 
 @njit(nogil=True, cache=True)

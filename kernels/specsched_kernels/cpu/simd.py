@@ -1,26 +1,36 @@
 """Vector primitives for numba kernels.
 
-numba vectorises a loop only where LLVM finds out how; attention needs its sums in registers, several
-rows at a time, and exp without a call per element, which it does not find out. Addresses are
-integers (`array.ctypes.data` plus bytes), strides and lengths count float32 elements, and every sum
-runs in an order that does not depend on the data around it.
+numba vectorises a loop only where LLVM finds out how; attention needs its sums in registers,
+several rows at a time, and exp without a call per element, which it does not find out. Addresses
+are integers (`array.ctypes.data` plus bytes), strides and lengths count float32 elements, and
+every sum runs in an order that does not depend on the data around it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba import extending
+from numba.core import cgutils as _cgutils
+from numba.core import types
 
 from specsched_kernels.cpu import vector_ir as vec
 from specsched_kernels.cpu.vector_ir import INT64, LANES, VECTOR, Builder, Value
 
 __all__ = ["LANES", "ROWS", "exp_row", "matmul_lanes", "row_max", "silu_multiply"]
 
+cgutils: Any = _cgutils
+"""numba.core.cgutils, which is not typed."""
+
 ROWS: Final = 4
 """Rows a product handles at once; callers pad to a multiple."""
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """numba.extending.intrinsic, which is not typed."""
+    return extending.intrinsic(function)
 
 
 @intrinsic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def paged_attention(
+def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,

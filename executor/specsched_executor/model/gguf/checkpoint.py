@@ -38,7 +38,7 @@ _LAYER_PATTERN: Final = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 
 
 class GgufCheckpoint:
-    """Implements Checkpoint. Raises ModelFormatError and UnsupportedModelError as the file deserves.
+    """Implements Checkpoint; raises ModelFormatError or UnsupportedModelError.
 
     llama.cpp stores q and k of the architecture `llama` for interleaved rotary pairs (2i, 2i+1);
     `tensor` puts the rows back to rotate-half order (i, i + head_dim / 2).

@@ -110,12 +110,13 @@ class GgufFile:
         if known is None:
             accepted = ", ".join(kind.name for kind in TENSOR_TYPES.values())
             raise UnsupportedModelError(
-                f"{self.path}: tensor {entry.name!r} has GGML type {entry.type_id}; read: {accepted}"
+                f"{self.path}: tensor {entry.name!r} has GGML type {entry.type_id}; "
+                f"read: {accepted}"
             )
         return known
 
     def raw(self, entry: TensorEntry) -> npt.NDArray[np.uint8]:
-        """uint8 [rows, bytes per row] over the mapped file, rows being all but the last dimension."""
+        """uint8 [rows, bytes per row] of the mapped file; rows are all but the last dimension."""
         kind = self.tensor_type(entry)
         columns = entry.shape[-1] if entry.shape else 1
         rows = int(np.prod(entry.shape[:-1], dtype=np.int64))
@@ -128,8 +129,8 @@ class GgufFile:
         start = self._data_start + entry.offset_bytes
         if start + rows * row_bytes > len(self._map):
             raise ModelFormatError(
-                f"{self.path}: truncated, {len(self._map)} bytes, but tensor {entry.name!r} ends at "
-                f"{start + rows * row_bytes}"
+                f"{self.path}: truncated, {len(self._map)} bytes, but tensor {entry.name!r} "
+                f"ends at {start + rows * row_bytes}"
             )
         flat = np.frombuffer(self._map, np.uint8, rows * row_bytes, start)
         return flat.reshape(rows, row_bytes)
@@ -173,7 +174,8 @@ class _Cursor:
         type_id, length = self.scalar(4), self.scalar(10)
         if type_id in _SCALARS:
             layout = np.dtype(_SCALARS[type_id].format)
-            return np.frombuffer(self.bytes(length * layout.itemsize), layout).tolist()
+            values: list[Any] = np.frombuffer(self.bytes(length * layout.itemsize), layout).tolist()
+            return values
         if length > len(self._data):
             raise ModelFormatError(f"{self._path}: metadata array of {length} entries")
         return [self.value(type_id) for _ in range(length)]
