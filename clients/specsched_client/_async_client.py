@@ -154,3 +154,10 @@ class AsyncClient:
         """Totals of the executor's steps since it started."""
         request = executor_pb2.GetStepCountersRequest()
         return await self._transport.unary(methods.GET_STEP_COUNTERS, request, timeout_s)
+
+    async def schedulers(
+        self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> executor_pb2.ListSchedulersResponse:
+        """The schedulers attached to the executor now, and how plans travel."""
+        request = executor_pb2.ListSchedulersRequest()
+        return await self._transport.unary(methods.LIST_SCHEDULERS, request, timeout_s)

@@ -140,3 +140,10 @@ class Client:
         """Totals of the executor's steps since it started."""
         request = executor_pb2.GetStepCountersRequest()
         return self._transport.unary(methods.GET_STEP_COUNTERS, request, timeout_s)
+
+    def schedulers(
+        self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> executor_pb2.ListSchedulersResponse:
+        """The schedulers attached to the executor now, and how plans travel."""
+        request = executor_pb2.ListSchedulersRequest()
+        return self._transport.unary(methods.LIST_SCHEDULERS, request, timeout_s)

@@ -47,6 +47,11 @@ GET_STEP_COUNTERS = Method(
     executor_pb2.GetStepCountersRequest,
     executor_pb2.GetStepCountersResponse,
 )
+LIST_SCHEDULERS = Method(
+    f"{_EXECUTOR}/ListSchedulers",
+    executor_pb2.ListSchedulersRequest,
+    executor_pb2.ListSchedulersResponse,
+)
 GET_STATUS = Method(
     f"{_SCHEDULER}/GetStatus", scheduler_pb2.GetStatusRequest, scheduler_pb2.GetStatusResponse
 )

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from specsched_protocol.settings import ProcessSettings
+
+from specsched_executor.link_config import LINK_OPTIONS, SchedulerLinkConfig
 
 __all__ = ["ExecutorConfig"]
 
 _FALLBACK = re.compile(r"hold|off|fixed\((?P<k>\d{1,4})\)")
 
 
-class ExecutorConfig(ProcessSettings):
+class ExecutorConfig(SchedulerLinkConfig):
     """How one executor runs; every field is a flag and an environment variable."""
 
     env_prefix = "SPECSCHED_EXECUTOR_"
@@ -112,9 +113,12 @@ class ExecutorConfig(ProcessSettings):
     def _check_options_take_effect(self) -> Self:
         given = self.model_fields_set
         if self.drafter == "none":
-            for name in ("max_draft_tokens", "fallback", "scheduler", "profile"):
+            for name in ("max_draft_tokens", "fallback", "scheduler", "profile", *LINK_OPTIONS):
                 if name in given and getattr(self, name) != "off":
                     raise ValueError(f"{name} has no effect with drafter = none: drop one of them")
+        for name in LINK_OPTIONS:
+            if name in given and self.scheduler != "auto":
+                raise ValueError(f"{name} has no effect with scheduler = {self.scheduler}: drop it")
         if self.policy is not None and self.scheduler != "in-process":
             raise ValueError(
                 f"policy = {self.policy!r} has no effect with scheduler = {self.scheduler}: it is"

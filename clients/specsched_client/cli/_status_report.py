@@ -19,13 +19,14 @@ from specsched_client import (
 
 @dataclass(frozen=True, slots=True)
 class ExecutorReport:
-    """An executor's answers; `counters` is None where it does not count its steps."""
+    """An executor's answers; `counters`, `schedulers` are None where it does not have the call."""
 
     health: pb.HealthCheckResponse
     model: pb.GetModelInfoResponse
     server: pb.GetServerInfoResponse
     load: pb.SchedulerLoad
     counters: executor_pb2.StepCounters | None
+    schedulers: executor_pb2.ListSchedulersResponse | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,24 @@ async def _ask_executor(target: str, timeout_s: float) -> ExecutorReport | str:
                 client.loads(timeout_s=timeout_s),
             )
             counters = await _step_counters(client, timeout_s)
+            attached = await _attached_schedulers(client, timeout_s)
         except SpecschedError as error:
             return str(error)
-    return ExecutorReport(health, model, server, loads.loads[0], counters)
+    return ExecutorReport(health, model, server, loads.loads[0], counters, attached)
 
 
 async def _step_counters(client: AsyncClient, timeout_s: float) -> executor_pb2.StepCounters | None:
     try:
         return (await client.step_counters(timeout_s=timeout_s)).counters
+    except UnsupportedError:
+        return None
+
+
+async def _attached_schedulers(
+    client: AsyncClient, timeout_s: float
+) -> executor_pb2.ListSchedulersResponse | None:
+    try:
+        return await client.schedulers(timeout_s=timeout_s)
     except UnsupportedError:
         return None
 

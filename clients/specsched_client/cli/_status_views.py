@@ -56,12 +56,26 @@ def _executor_rows(executor: ExecutorReport | str) -> Iterable[tuple[str, str]]:
         yield "steps", f"{counters.num_steps}, {counters.num_rows} rows"
         yield "plans", _plans(counters)
         yield "drafts", _drafts(counters)
+    if executor.schedulers is not None:
+        for attached in executor.schedulers.schedulers:
+            yield "plans from", _attached(attached)
 
 
 def _plans(counters: executor_pb2.StepCounters) -> str:
     reasons = sorted(counters.num_fallback_steps.items())
     fallbacks = ", ".join(f"{number} {reason}" for reason, number in reasons if number)
     return f"{counters.num_planned_steps} in time; fallbacks: {fallbacks or 'none'}"
+
+
+def _attached(scheduler: executor_pb2.AttachedScheduler) -> str:
+    state = "active" if scheduler.active else "standby"
+    reason = f" ({scheduler.transport_reason})" if scheduler.transport_reason else ""
+    return f"{scheduler.name}, {state}, {_transport(scheduler.transport)}{reason}"
+
+
+def _transport(transport: scheduler_pb2.Transport.ValueType) -> str:
+    name = scheduler_pb2.Transport.Name(transport)
+    return name.removeprefix("TRANSPORT_").lower().replace("_", " ")
 
 
 def _drafts(counters: executor_pb2.StepCounters) -> str:
@@ -81,8 +95,7 @@ def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[t
         yield "attached", "no executor"
     for attachment in status.attachments:
         counters = attachment.counters
-        transport = scheduler_pb2.Transport.Name(attachment.transport).removeprefix("TRANSPORT_")
-        where = f"lane {attachment.lane}, {transport.lower().replace('_', ' ')}"
+        where = f"lane {attachment.lane}, {_transport(attachment.transport)}"
         yield "attached", f"{attachment.executor_name}, {where}"
         yield (
             "decisions",
@@ -112,6 +125,7 @@ def _executor_json(executor: ExecutorReport | str) -> dict[str, Any]:
         "server": _message(executor.server),
         "load": _message(executor.load),
         "counters": None if executor.counters is None else _message(executor.counters),
+        "schedulers": None if executor.schedulers is None else _message(executor.schedulers),
     }
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 from specsched_protocol.handoff import HandoffError
 from specsched_protocol.run_dir import RunDir
-from specsched_protocol.v1 import plan_pb2, scheduler_pb2
+from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
 from specsched_executor.transport.lanes import LaneError
 
@@ -42,6 +42,20 @@ class AttachmentInfo:
     lane: int
     epoch: int
     active: bool
+
+    def to_message(self) -> executor_pb2.AttachedScheduler:
+        """For the executor's own API."""
+        return executor_pb2.AttachedScheduler(
+            name=self.scheduler_name,
+            version=self.scheduler_version,
+            target=self.target,
+            transport=scheduler_pb2.Transport.Value(f"TRANSPORT_{self.transport.upper()}"),
+            transport_reason=self.transport_reason,
+            lane=self.lane,
+            epoch=self.epoch,
+            active=self.active,
+            policy=self.policy,
+        )
 
 
 @dataclass(slots=True)

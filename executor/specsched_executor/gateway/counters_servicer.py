@@ -1,4 +1,4 @@
-"""`specsched.v1.ExecutorService`: what the engine counted."""
+"""`specsched.v1.ExecutorService`: what the engine counted, and who decides for it."""
 
 # Names and parameters of the methods are the service's.
 # ruff: noqa: ARG002, N802
@@ -6,22 +6,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specsched_protocol.v1 import executor_pb2, executor_pb2_grpc
 
 from specsched_executor.gateway.api import EngineApi, StepTotals
 
-__all__ = ["SERVICE_NAME", "CountersServicer", "to_step_counters"]
+__all__ = ["SERVICE_NAME", "AttachedSchedulers", "CountersServicer", "to_step_counters"]
+
+AttachedSchedulers = Callable[[], Sequence[executor_pb2.AttachedScheduler]]
+"""Asked for the schedulers attached now; any thread, never blocking."""
 
 SERVICE_NAME = executor_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
 
 
 class CountersServicer(executor_pb2_grpc.ExecutorServiceServicer):
-    """Serves the counters of one engine."""
+    """Serves the counters of one engine and the list of its schedulers."""
 
-    def __init__(self, engine: EngineApi) -> None:
+    def __init__(self, engine: EngineApi, schedulers: AttachedSchedulers = tuple) -> None:
         self._engine = engine
+        self._schedulers = schedulers
         self._start_s = time.monotonic()
 
     async def GetStepCounters(
@@ -32,6 +37,12 @@ class CountersServicer(executor_pb2_grpc.ExecutorServiceServicer):
             uptime_seconds=time.monotonic() - self._start_s,
             counters=to_step_counters(self._engine.stats()),
         )
+
+    async def ListSchedulers(
+        self, request: executor_pb2.ListSchedulersRequest, context: Any
+    ) -> executor_pb2.ListSchedulersResponse:
+        """The schedulers attached now and their transports."""
+        return executor_pb2.ListSchedulersResponse(schedulers=self._schedulers())
 
 
 def to_step_counters(totals: StepTotals) -> executor_pb2.StepCounters:

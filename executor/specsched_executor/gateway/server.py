@@ -58,7 +58,11 @@ class Gateway:
 
 
 def build_server(
-    engine: EngineApi, model: ServedModel, tokenizer: Tokenizer, config: GatewayConfig
+    engine: EngineApi,
+    model: ServedModel,
+    tokenizer: Tokenizer,
+    config: GatewayConfig,
+    schedulers: counters_servicer.AttachedSchedulers = tuple,
 ) -> Gateway:
     """Make the gateway of an engine, bound to its port; call it on the loop that will run it.
 
@@ -71,7 +75,7 @@ def build_server(
         VllmEngineServicer(engine, sessions, model, tokenizer), server
     )
     executor_pb2_grpc.add_ExecutorServiceServicer_to_server(
-        counters_servicer.CountersServicer(engine), server
+        counters_servicer.CountersServicer(engine, schedulers), server
     )
     gateway = Gateway(server, _bind(server, config), sessions)
     reflection.enable_server_reflection(

@@ -9,9 +9,9 @@ import structlog
 import torch
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.shm import RegionShape
-from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import executor_pb2, plan_pb2
 
-from specsched_executor.attach import AttachManager, ExecutorFacts
+from specsched_executor.attach import AttachConfig, AttachManager, ExecutorFacts, SchedulerEndpoint
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.drafters import create_drafter
 from specsched_executor.engine import Engine, EngineConfig
@@ -41,6 +41,11 @@ class Executor:
     sizes: EngineConfig
     transport: PlanTransport
     attacher: AttachManager | None
+
+    def schedulers(self) -> list[executor_pb2.AttachedScheduler]:
+        """The schedulers attached now."""
+        infos = () if self.attacher is None else self.attacher.attachments()
+        return [info.to_message() for info in infos]
 
     def start(self) -> None:
         """Start to serve requests and to look for schedulers."""
@@ -110,4 +115,15 @@ def _connect(
         cost=cost,
         current_step_id=lambda: transport.counters().num_requests,
     )
-    return transport, AttachManager(run_dir, transport, facts)
+    return transport, AttachManager(run_dir, transport, facts, _attach_config(config))
+
+
+def _attach_config(config: ExecutorConfig) -> AttachConfig:
+    tls = config.scheduler_tls
+    return AttachConfig(
+        endpoints=tuple(
+            SchedulerEndpoint.of_address(address, tls) for address in config.scheduler_addresses
+        ),
+        shares_memory=config.transport != "inline",
+        accepts_inline=config.transport != "shared-memory",
+    )

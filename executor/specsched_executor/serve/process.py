@@ -64,6 +64,7 @@ async def _run(config: ExecutorConfig, executor: Executor) -> None:
         served_model(config, executor.loaded, executor.sizes),
         executor.loaded.tokenizer,
         GatewayConfig(host=config.host, port=config.port),
+        executor.schedulers,
     )
     executor.start()
     await gateway.start()
