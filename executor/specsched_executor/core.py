@@ -1,4 +1,4 @@
-"""The executor's vocabulary: what its modules pass to each other. Imports torch, nothing of ours."""
+"""The executor's vocabulary: what its modules pass to each other. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -68,20 +68,26 @@ class KvCache(Protocol):
     """Paged keys and values of every layer."""
 
     @property
-    def num_blocks(self) -> int: ...
+    def num_blocks(self) -> int:
+        """Blocks there are."""
+
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int:
+        """Tokens of one block."""
 
 
 class TargetModel(Protocol):
     """A target the engine can run; the tiny table-driven targets of the tests implement it too."""
 
     @property
-    def config(self) -> ModelConfig: ...
+    def config(self) -> ModelConfig:
+        """Its shape."""
 
-    def allocate_kv_cache(self, num_blocks: int, block_size: int) -> KvCache: ...
+    def allocate_kv_cache(self, num_blocks: int, block_size: int) -> KvCache:
+        """An empty cache of `num_blocks` blocks of `block_size` tokens."""
 
-    def forward(self, batch: ModelBatch, kv_cache: KvCache) -> TargetOutput: ...
+    def forward(self, batch: ModelBatch, kv_cache: KvCache) -> TargetOutput:
+        """Run the rows of `batch`, writing their keys and values to `kv_cache`."""
 
 
 # ===================== Drafting =====================
@@ -91,8 +97,8 @@ class TargetModel(Protocol):
 class DraftInput:
     """What a drafter may look at, per drafting request (first dimension R).
 
-    slot_ids: int64 [R]. histories: committed token ids of each request, prompt included, anchor last.
-    features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64 [R+1]
+    slot_ids: int64 [R]. histories: committed token ids of each request, prompt included, anchor
+    last. features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64 [R+1]
     giving each request's rows; only rows of committed tokens are listed. temperatures: float32 [R].
     """
 
@@ -128,13 +134,15 @@ class Drafter(Protocol):
     """The seam a drafter plugs into."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in options and statuses."""
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
         """Target layers whose hidden states it needs; () for none."""
 
-    def draft(self, inputs: DraftInput) -> DraftOutput: ...
+    def draft(self, inputs: DraftInput) -> DraftOutput:
+        """Propose the next tokens of every request in `inputs`."""
 
     def observe(
         self,
@@ -202,4 +210,4 @@ DeltaSink = Callable[[TokenDelta], None]
 
 
 class RequestError(ValueError):
-    """A request that cannot be served as asked; the message names the value and what is accepted."""
+    """A request that cannot be served as asked; the message names value and what is accepted."""

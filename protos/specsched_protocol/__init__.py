@@ -1,0 +1,1 @@
+"""What an executor and a scheduler agree on: messages, shared memory, the words of a step."""

@@ -1,0 +1,1 @@
+"""Generated from the .proto files beside them by `make protos`."""
