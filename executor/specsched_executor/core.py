@@ -98,8 +98,9 @@ class DraftInput:
     """What a drafter may look at, per drafting request (first dimension R).
 
     slot_ids: int64 [R]. histories: committed token ids of each request, prompt included, anchor
-    last. features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64 [R+1]
-    giving each request's rows; only rows of committed tokens are listed. temperatures: float32 [R].
+    last. features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64
+    [R+1] giving each request's rows; only rows of committed tokens are listed. temperatures:
+    float32 [R].
     """
 
     step_id: int

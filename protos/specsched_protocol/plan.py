@@ -47,10 +47,10 @@ class PlanRequest:
     """What a scheduler must know to decide step `step_id`.
 
     `source_step_id` (at most step_id - 2) names the confidences to use; drafts verified at
-    `step_id` are newer than that (lossless invariant). `num_other_tokens` is T, `num_prefill_tokens` P.
-    Per request, [R]: slot_id, generation uint32; num_draft_tokens uint32, drafts expected to be
-    present; samples bool, False inside a chunked prefill; weight float32 > 0; context_tokens
-    uint32.
+    `step_id` are newer than that (lossless invariant). `num_other_tokens` is T,
+    `num_prefill_tokens` P. Per request, [R]: slot_id, generation uint32; num_draft_tokens uint32,
+    drafts expected to be present; samples bool, False inside a chunked prefill; weight float32 > 0;
+    context_tokens uint32.
     """
 
     step_id: int
