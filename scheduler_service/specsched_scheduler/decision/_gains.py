@@ -53,18 +53,16 @@ def _as_int64(value: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _row_weight(step: StepInput, row: int) -> Any:
+def _sane_weight(weight: Any) -> Any:
     """The weight of a row; 1 where shared memory holds something impossible."""
-    value = np.float64(step.weight[row])
+    value = np.float64(weight)
     return value if 0.0 <= value < np.inf else 1.0
 
 
 @njit(cache=True, nogil=True)
-def _num_present(step: StepInput, row: int) -> Any:
+def _num_present(samples: Any, num_draft_tokens: Any, max_draft_tokens: int) -> Any:
     """Drafts present in a row, clamped: a count from shared memory is never trusted."""
-    if step.samples[row] == 0:
-        return 0
-    return min(_as_int64(step.num_draft_tokens[row]), step.confidence.shape[1])
+    return min(_as_int64(num_draft_tokens), max_draft_tokens) if samples != 0 else 0
 
 
 @njit(cache=True, nogil=True)
@@ -74,7 +72,7 @@ def summarise_batch(step: StepInput) -> Any:
     num_sampling, num_context = 0, _as_int64(0)
     for row in range(step.num_requests):
         if step.samples[row] != 0:
-            value = _row_weight(step, row)
+            value = _sane_weight(step.weight[row])
             total_weight += value
             max_weight = max(max_weight, value)
             is_weighted |= value != 1.0
@@ -84,14 +82,14 @@ def summarise_batch(step: StepInput) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _learn_row(step: StepInput, row: int, length: int, workspace: Workspace) -> Any:
+def _learn_row(values: Any, length: int, position_sum: Any, position_count: Any) -> Any:
     """Add the valid values of a row to this step's sums; returns how many are impossible."""
     num_invalid = 0
     for position in range(length):
-        value = np.float64(step.confidence[row, position])
+        value = np.float64(values[position])
         is_valid = 0.0 <= value <= 1.0
-        workspace.position_sum[position] += value if is_valid else 0.0
-        workspace.position_count[position] += 1.0 if is_valid else 0.0
+        position_sum[position] += value if is_valid else 0.0
+        position_count[position] += 1.0 if is_valid else 0.0
         num_invalid += not is_valid
     return num_invalid
 
@@ -125,12 +123,11 @@ def _emit_row(values: Any, length: int, weight: float, out: Any, survivals: Any)
 
 
 @njit(cache=True, nogil=True)
-def _repair_row(step: StepInput, row: int, length: int, mean: Any, out: Any) -> Any:
+def _repair_row(values: Any, length: int, is_absent: bool, mean: Any, out: Any) -> Any:
     """Copy a row with every missing or impossible value replaced; returns how many single ones."""
-    is_absent = step.has_confidence[row] == 0
     num_repaired = 0
     for position in range(length):
-        value = np.float64(step.confidence[row, position])
+        value = np.float64(values[position])
         is_valid = 0.0 <= value <= 1.0
         num_repaired += not (is_valid or is_absent)
         out[position] = value if is_valid and not is_absent else mean[position]
@@ -138,12 +135,16 @@ def _repair_row(step: StepInput, row: int, length: int, mean: Any, out: Any) -> 
 
 
 @njit(cache=True, nogil=True)
-def _count_above(survivals: Any, length: int, threshold: float) -> Any:
-    """Leading survivals of a row that reach the threshold."""
-    for position in range(length):
-        if survivals[position] < threshold:
-            return position
-    return length
+def _count_above(step: StepInput, max_verify_len: int, threshold: float, survival: Any) -> Any:
+    """Survivals that reach the threshold; along a row they are the leading ones."""
+    num_above = 0
+    for row in range(step.num_requests):
+        present = _num_present(
+            step.samples[row], step.num_draft_tokens[row], step.confidence.shape[1]
+        )
+        for position in range(min(present, max_verify_len)):
+            num_above += survival[row, position] >= threshold
+    return num_above
 
 
 @njit(cache=True, nogil=True)
@@ -152,52 +153,46 @@ def collect_gains(
 ) -> Any:
     """Gains of the step; workspace.survival[r] holds the survivals of row r.
 
-    threshold: counts nothing where it is above 1.
-    Rows that need the prior wait until it has seen the valid values of this step.
+    Rows that need the prior wait until it has seen the valid values of this step. threshold: above
+    1 it counts nothing. Helpers called per row take single arrays, or they would not be inlined.
     """
-    workspace.position_sum[:] = 0.0
-    workspace.position_count[:] = 0.0
+    max_draft_tokens = step.confidence.shape[1]
+    position_sum, position_count = workspace.position_sum, workspace.position_count
+    position_sum[:] = 0.0
+    position_count[:] = 0.0
     num_drafts, num_gains, survival_sum = 0, 0, 0.0
     num_pending, num_repaired, num_prior_rows = 0, 0, 0
     for row in range(step.num_requests):
-        present = _num_present(step, row)
+        present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
         length = min(present, max_verify_len)
         num_drafts += length
+        values = step.confidence[row]
         is_absent = step.has_confidence[row] == 0
         num_prior_rows += is_absent and present > 0
-        if is_absent or _learn_row(step, row, present, workspace) > 0:
+        if is_absent or _learn_row(values, present, position_sum, position_count) > 0:
             workspace.pending[num_pending] = row
             num_pending += 1
             continue
-        row_gains, row_sum = _emit_row(
-            step.confidence[row],
-            length,
-            _row_weight(step, row),
-            workspace.gain[num_gains:],
-            workspace.survival[row],
-        )
+        weight = _sane_weight(step.weight[row])
+        out, survivals = workspace.gain[num_gains:], workspace.survival[row]
+        row_gains, row_sum = _emit_row(values, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     _update_running_mean(prior, workspace)
     for index in range(num_pending):
         row = workspace.pending[index]
-        present = _num_present(step, row)
-        values = workspace.survival[row]
-        num_repaired += _repair_row(step, row, present, prior.mean, values)
-        row_gains, row_sum = _emit_row(
-            values,
-            min(present, max_verify_len),
-            _row_weight(step, row),
-            workspace.gain[num_gains:],
-            values,
-        )
+        present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
+        values, survivals = step.confidence[row], workspace.survival[row]
+        is_absent = step.has_confidence[row] == 0
+        num_repaired += _repair_row(values, present, is_absent, prior.mean, survivals)
+        length, weight = min(present, max_verify_len), _sane_weight(step.weight[row])
+        out = workspace.gain[num_gains:]
+        row_gains, row_sum = _emit_row(survivals, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     num_above = 0
     if threshold <= 1.0:
-        for row in range(step.num_requests):
-            length = min(_num_present(step, row), max_verify_len)
-            num_above += _count_above(workspace.survival[row], length, threshold)
+        num_above = _count_above(step, max_verify_len, threshold, workspace.survival)
     return Gains(num_drafts, num_gains, survival_sum, num_above, num_repaired, num_prior_rows)
 
 
@@ -206,18 +201,24 @@ def sum_admitted_survival(
     step: StepInput, max_verify_len: int, choice: Choice, workspace: Workspace
 ) -> Any:
     """Unweighted survival of the gains above choice.cut, then of ties by position, then row."""
+    max_draft_tokens = step.confidence.shape[1]
     total, num_left = 0.0, choice.budget
     for row in range(step.num_requests):
-        for position in range(min(_num_present(step, row), max_verify_len)):
+        weight = _sane_weight(step.weight[row])
+        present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
+        for position in range(min(present, max_verify_len)):
             survival = workspace.survival[row, position]
-            if _row_weight(step, row) * survival > choice.cut:
-                total += survival
-                num_left -= 1
-    for position in range(step.confidence.shape[1]):
+            is_above = weight * survival > choice.cut
+            total += survival if is_above else 0.0
+            num_left -= is_above
+    for position in range(min(max_draft_tokens, max_verify_len)):
         for row in range(step.num_requests):
-            is_eligible = position < min(_num_present(step, row), max_verify_len)
+            if num_left <= 0:
+                return total
+            present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
             survival = workspace.survival[row, position]
-            if num_left > 0 and is_eligible and _row_weight(step, row) * survival == choice.cut:
+            is_tie = _sane_weight(step.weight[row]) * survival == choice.cut
+            if is_tie and position < present:
                 total += survival
                 num_left -= 1
     return total

@@ -21,6 +21,7 @@ __all__ = [
     "Choice",
     "bucket_edge",
     "bucket_gains",
+    "bucket_shape",
     "first_maximum",
     "order_all",
     "order_buckets",
@@ -58,20 +59,23 @@ def sort_descending(values: Any, begin: int, end: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _bucket_shape(num_gains: int) -> Any:
-    """(number of buckets, bits of a float64 pattern to drop): 16 factors of two either way."""
+def bucket_shape(num_gains: int) -> Any:
+    """(number of buckets, bits of a float64 pattern to drop) for a search.
+
+    The buckets reach 16 factors of two below the largest weight, with 64 (16 where they are few)
+    to each; the last one takes all that is smaller.
+    """
     return (NUM_BUCKETS, 46) if num_gains > MANY_GAINS else (NUM_BUCKETS // 4, 48)
 
 
 @njit(cache=True, nogil=True)
-def bucket_gains(workspace: Workspace, num_gains: int, max_weight: float) -> Any:
-    """Count and sum gains by the leading bits of their float64 pattern, largest first.
+def bucket_gains(
+    workspace: Workspace, num_gains: int, max_weight: float, num_buckets: int, shift: int
+) -> Any:
+    """Count and sum gains by the leading bits of their pattern, largest first; the smallest gain.
 
-    Positive floats order like their bits, so a bucket holds a range of values, 64 ranges (16 with
-    few buckets) per factor of two below max_weight; the last takes all below 2**-16 of it. Returns
-    (number of buckets, smallest gain).
+    Positive floats order like their bits, so that each bucket holds one range of values.
     """
-    num_buckets, shift = _bucket_shape(num_gains)
     workspace.gain[num_gains] = max_weight
     bits = workspace.gain.view(np.int64)
     top = bits[num_gains]
@@ -86,13 +90,13 @@ def bucket_gains(workspace: Workspace, num_gains: int, max_weight: float) -> Any
         workspace.bucket_count[bucket] += 1
         workspace.bucket_sum[bucket] += workspace.gain[index]
     bits[num_gains] = smallest
-    return num_buckets, workspace.gain[num_gains]
+    return workspace.gain[num_gains]
 
 
 @njit(cache=True, nogil=True)
 def bucket_edge(workspace: Workspace, num_gains: int, max_weight: float, bucket: int) -> Any:
-    """The cut that admits the gains of the buckets before `bucket` and no others."""
-    num_buckets, shift = _bucket_shape(num_gains)
+    """No gain of the search's bucket `bucket` exceeds this, and all of earlier buckets do."""
+    num_buckets, shift = bucket_shape(num_gains)
     if bucket >= num_buckets:
         return 0.0
     workspace.gain[num_gains] = max_weight
@@ -105,18 +109,18 @@ def bucket_edge(workspace: Workspace, num_gains: int, max_weight: float, bucket:
 def order_buckets(workspace: Workspace, num_gains: int, num_buckets: int) -> None:
     """Lay the gains of all OPEN buckets out in rank order in workspace.ordered.
 
-    bucket_slot[b] becomes the END of bucket b there. Gains of other buckets go to a dump slot.
+    bucket_slot[b] becomes the END of bucket b there.
     """
     slot = 0
     for bucket in range(num_buckets):
-        is_open = workspace.bucket_state[bucket] == OPEN
-        workspace.bucket_slot[bucket] = slot if is_open else num_gains
-        slot += workspace.bucket_count[bucket] if is_open else 0
+        workspace.bucket_slot[bucket] = slot
+        slot += workspace.bucket_count[bucket] if workspace.bucket_state[bucket] == OPEN else 0
     for index in range(num_gains):
         bucket = workspace.key[index]
-        slot = workspace.bucket_slot[bucket]
-        workspace.ordered[slot] = workspace.gain[index]
-        workspace.bucket_slot[bucket] = slot + (workspace.bucket_state[bucket] == OPEN)
+        if workspace.bucket_state[bucket] == OPEN:
+            slot = workspace.bucket_slot[bucket]
+            workspace.ordered[slot] = workspace.gain[index]
+            workspace.bucket_slot[bucket] = slot + 1
     for bucket in range(num_buckets):
         if workspace.bucket_state[bucket] == OPEN:
             end = workspace.bucket_slot[bucket]
@@ -124,11 +128,24 @@ def order_buckets(workspace: Workspace, num_gains: int, num_buckets: int) -> Non
 
 
 @njit(cache=True, nogil=True)
+def _span_shift(workspace: Workspace, num_gains: int, max_weight: float) -> Any:
+    """Bits to drop so that all gains spread over NUM_BUCKETS, however small they are."""
+    workspace.gain[num_gains] = max_weight
+    bits = workspace.gain.view(np.int64)
+    span = bits[num_gains] - bits[: num_gains + 1].min()
+    shift = 0
+    while span >> shift >= NUM_BUCKETS:
+        shift += 1
+    return shift
+
+
+@njit(cache=True, nogil=True)
 def order_all(workspace: Workspace, num_gains: int, max_weight: float) -> None:
     """All gains in rank order in workspace.ordered[:num_gains]."""
-    num_buckets = bucket_gains(workspace, num_gains, max_weight)[0]
-    workspace.bucket_state[:num_buckets] = OPEN
-    order_buckets(workspace, num_gains, num_buckets)
+    shift = _span_shift(workspace, num_gains, max_weight)
+    bucket_gains(workspace, num_gains, max_weight, NUM_BUCKETS, shift)
+    workspace.bucket_state[:] = OPEN
+    order_buckets(workspace, num_gains, NUM_BUCKETS)
 
 
 @njit(cache=True, nogil=True)

@@ -13,6 +13,7 @@ __all__ = [
     "draft_ms_at",
     "price_at",
     "price_floor_at",
+    "stair_end_at",
     "verify_ms_at",
 ]
 
@@ -62,6 +63,13 @@ def _combine(objective: Objective, verify_ms: float) -> Any:
 def price_at(objective: Objective, budget: int) -> Any:
     """price(B), in ms."""
     return _combine(objective, verify_ms_at(objective.table, objective.num_rows + budget))
+
+
+@njit(cache=True, nogil=True)
+def stair_end_at(objective: Objective, budget: int) -> Any:
+    """The largest budget of the run of equal prices that this one is in."""
+    row, stair_end = objective.num_rows + budget, objective.table.stair_end
+    return (stair_end[row] if row < len(stair_end) else row) - objective.num_rows
 
 
 @njit(cache=True, nogil=True)

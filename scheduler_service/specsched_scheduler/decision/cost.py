@@ -41,7 +41,8 @@ class CostTable(NamedTuple):
 
     verify_ms: float64 [rows], dense from row 0 to the last profiled size; verify_slope_ms per row
     past its end. verify_floor_ms: its suffix minimum, a lower bound on every longer step (equal to
-    verify_ms unless the eager tail descends). draft_ms, draft_slope_ms: the same by requests.
+    verify_ms unless the eager tail descends). stair_end: int64 [rows], the last row of the run of
+    equal costs that a row is in. draft_ms, draft_slope_ms: the same by requests.
     context_ms_per_token * (context tokens - profiled_context * N) is the context term. has_model:
     0 where there were fewer than three verify sizes. noise_ratio: relative spread below which two
     costs count as equal.
@@ -49,6 +50,7 @@ class CostTable(NamedTuple):
 
     verify_ms: npt.NDArray[np.float64]
     verify_floor_ms: npt.NDArray[np.float64]
+    stair_end: npt.NDArray[np.int64]
     verify_slope_ms: float
     draft_ms: npt.NDArray[np.float64]
     draft_slope_ms: float
@@ -106,6 +108,7 @@ class CostModel:
         return CostTable(
             verify_ms=verify_ms,
             verify_floor_ms=_suffix_minimum(verify_ms),
+            stair_end=_stair_ends(verify_ms),
             verify_slope_ms=verify_slope_ms,
             draft_ms=draft_ms,
             draft_slope_ms=draft_slope_ms,
@@ -136,6 +139,11 @@ def _medians(samples: Samples) -> dict[int, float]:
 
 def _suffix_minimum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(np.minimum.accumulate(values[::-1])[::-1])
+
+
+def _stair_ends(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+    return ends[np.searchsorted(ends, np.arange(len(values)))].astype(np.int64)
 
 
 def _last_slope(points: Mapping[int, float]) -> float:

@@ -1,53 +1,18 @@
-"""Plan requests as JSON and as messages: what is refused, how the error reads, the command."""
+"""Plan requests as JSON and as messages: what is refused and how the error reads."""
 
 from __future__ import annotations
 
-import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from specsched_protocol.v1 import plan_pb2
 from specsched_scheduler.decision import DecisionError, InvalidRequestError
 from specsched_scheduler.decision.wire import answer_plan
 from specsched_scheduler.plan_document import read_plan_document
-from specsched_scheduler.plan_file import plan, plan_text
-from typer.testing import CliRunner
+from specsched_scheduler.plan_file import plan_text
 
-GOOD: dict[str, Any] = {
-    "max_draft_tokens": 3,
-    "num_other_tokens": 4,
-    "num_prefill_tokens": 2,
-    "policy": "throughput",
-    "max_budget": 6,
-    "requests": [
-        {"confidence": [0.9, None, 0.9], "num_draft_tokens": 3, "samples": True},
-        {"confidence": None, "weight": 2, "context_tokens": 10},
-    ],
-    "cost": {
-        "verify": [{"tokens": n, "ms": [5.0]} for n in (4, 8, 16)],
-        "draft": [{"requests": 8, "ms": [0.5]}],
-        "capture_limit": 16,
-        "context": {"ms_per_token": 1e-5, "profiled_tokens_per_request": 100},
-    },
-}
-DROP = object()
-
-
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """GOOD with one field replaced; numbers in the path are list indices."""
-    document = copy.deepcopy(GOOD)
-    *parents, last = [int(step) if step.isdigit() else step for step in path.split(".")]
-    target: Any = document
-    for step in parents:
-        target = target[step]
-    if value is DROP:
-        del target[last]
-    else:
-        target[last] = value
-    return document
+from tests.scheduler_service.decision.documents import DROP, GOOD, changed
 
 
 def test_the_good_one_is_good() -> None:
@@ -216,51 +181,3 @@ def test_only_full_drafts_are_priced() -> None:
     request = message()
     request.cost.draft.add(requests=8, ms=[100.0], draft_tokens=1)
     assert answer_plan(request).decision == answer_plan(message()).decision
-
-
-# ===================== The command =====================
-
-
-@pytest.fixture
-def app() -> typer.Typer:
-    app = typer.Typer()
-    app.command()(plan)
-    return app
-
-
-def test_command_answers_in_json(app: typer.Typer, tmp_path: Path) -> None:
-    path = tmp_path / "request.json"
-    path.write_text(json.dumps(GOOD), encoding="utf-8")
-    result = CliRunner().invoke(app, [str(path), "--json"])
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["budget"] == 6
-
-
-def test_command_reads_standard_input(app: typer.Typer) -> None:
-    result = CliRunner().invoke(app, ["-", "--json"], input=json.dumps([GOOD, GOOD]))
-    assert [answer["budget"] for answer in json.loads(result.stdout)] == [6, 6]
-
-
-def test_command_prints_a_table(app: typer.Typer) -> None:
-    result = CliRunner().invoke(app, ["-"], input=json.dumps({"name": "mine", "request": GOOD}))
-    assert result.exit_code == 0
-    assert "mine" in result.stdout
-    assert "3x2" in result.stdout
-
-
-@pytest.mark.parametrize("content", [b"{", b"\xff", json.dumps(changed("cost", 1)).encode()])
-def test_command_refuses_what_it_cannot_read(
-    app: typer.Typer, tmp_path: Path, content: bytes
-) -> None:
-    path = tmp_path / "request.json"
-    path.write_bytes(content)
-    result = CliRunner().invoke(app, [str(path), "--json"])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert str(path) in result.stderr
-
-
-def test_command_names_a_file_that_is_not_there(app: typer.Typer, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, [str(tmp_path / "none.json")])
-    assert result.exit_code == 2
-    assert "No such file" in result.stderr

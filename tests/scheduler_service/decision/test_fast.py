@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
+from numba.core.runtime import _nrt_python
 from specsched_scheduler.decision import (
     NO_CAP,
     CostModel,
@@ -19,13 +20,14 @@ from specsched_scheduler.decision import (
     PolicyCode,
     decide,
 )
-from specsched_scheduler.decision._order import sort_descending
+from specsched_scheduler.decision._order import OPEN, sort_descending
 from specsched_scheduler.decision.fast import StepPlan, decide_step
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.decision.workspace import RunningMean, new_running_mean, new_workspace
 from specsched_scheduler.policies import BuiltPolicy, build_policy
 
 from tests.scheduler_service.decision.oracle import Step
+from tests.scheduler_service.decision.recipes import RECIPES, Recipe
 from tests.scheduler_service.decision.strategies import steps
 
 POLICIES = ["throughput", "ratio", "greedy-causal", "fixed(2)", "threshold(0.3)", "off"]
@@ -62,80 +64,62 @@ def test_small_steps_agree(step: Step, text: str, dtype: type) -> None:
     assert_same(step.inputs(dtype), build_policy(text), step.cost().compile())
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A large step in a few words, so that a failing one can be read."""
-
-    seed: int
-    shape: tuple[int, int]
-    confidence: str
-    is_weighted: bool
-    share_known: float
-    num_prefill_tokens: int
-    max_budget: int
-    dtype: type
-    stride: int
-    base_ms: float
-    slope_ms: float
-    noise: float
-    limit_share: float
-
-    def inputs(self) -> DecisionInputs:
-        rng = np.random.default_rng(self.seed)
-        num_requests, k = self.shape
-        ones = np.ones(num_requests)
-        return DecisionInputs(
-            confidence=CONFIDENCES[self.confidence](rng, self.shape).astype(self.dtype),
-            num_draft_tokens=rng.choice([k, k, k, k // 2, 0], num_requests).astype(np.uint32),
-            has_confidence=rng.random(num_requests) < self.share_known,
-            samples=rng.random(num_requests) < 0.95,
-            weight=rng.choice([0.5, 1.0, 3.0, 0.0], num_requests) if self.is_weighted else ones,
-            context_tokens=rng.integers(0, 1000, num_requests).astype(np.uint32),
-            num_other_tokens=num_requests + 64,
-            num_prefill_tokens=self.num_prefill_tokens,
-            max_budget=self.max_budget,
-        )
-
-    def table(self) -> CostTable:
-        max_rows = self.shape[0] * (self.shape[1] + 1) + 64
-        sizes = np.arange(self.stride, max_rows + 2 * self.stride, self.stride)
-        noise = 1.0 + self.noise * np.random.default_rng(self.seed).random(len(sizes))
-        costs = (self.base_ms + self.slope_ms * sizes) * noise
-        verify = {int(size): [float(ms)] for size, ms in zip(sizes, costs, strict=True)}
-        return CostModel(verify, int(self.limit_share * max_rows)).compile()
-
-
-Shape = tuple[int, int]
-CONFIDENCES: dict[str, Callable[[np.random.Generator, Shape], npt.NDArray[np.float64]]] = {
-    "spread": lambda rng, shape: rng.random(shape),
-    "realistic": lambda rng, shape: rng.beta(4.0, 1.5, shape),
-    "tied": lambda rng, shape: rng.choice([0.5, 0.7, 0.9], shape),
-    "equal": lambda rng, shape: np.full(shape, rng.choice([0.5, 0.7, 0.95, 1.0])),
-    "vanishing": lambda rng, shape: rng.random(shape) ** 12,
-    "broken": lambda rng, shape: np.where(rng.random(shape) < 0.1, np.nan, rng.random(shape)),
-}
-RECIPES = st.builds(
-    Recipe,
-    seed=st.integers(0, 2**32 - 1),
-    shape=st.sampled_from([(32, 4), (100, 7), (256, 7), (512, 11)]),
-    confidence=st.sampled_from(sorted(CONFIDENCES)),
-    is_weighted=st.booleans(),
-    share_known=st.sampled_from([1.0, 0.9]),
-    num_prefill_tokens=st.sampled_from([0, 64]),
-    max_budget=st.sampled_from([NO_CAP, NO_CAP, 0, 37, 500]),
-    dtype=st.sampled_from([np.float32, np.float64]),
-    stride=st.sampled_from([1, 8, 37, 256]),
-    base_ms=st.sampled_from([0.01, 1.0, 20.0]),
-    slope_ms=st.sampled_from([0.0, 1e-6, 0.002, 0.02, 0.5]),
-    noise=st.sampled_from([0.0, 0.05]),
-    limit_share=st.sampled_from([0.0, 0.5, 2.0]),
-)
-
-
 @settings(max_examples=250, deadline=None)
 @given(RECIPES, st.sampled_from(["throughput", "throughput", *POLICIES]))
 def test_large_steps_agree(recipe: Recipe, text: str) -> None:
     assert_same(recipe.inputs(), build_policy(text), recipe.table())
+
+
+@pytest.mark.parametrize("slope_ms", [0.0, 0.002, 0.02])
+@pytest.mark.parametrize("shape", [(256, 7), (512, 11)])
+def test_realistic_steps_are_not_sorted(shape: tuple[int, int], slope_ms: float) -> None:
+    """The property tests would hold for a search that always fell back to the definition."""
+    recipe = Recipe(
+        seed=1,
+        shape=shape,
+        confidence="realistic",
+        is_weighted=False,
+        share_known=1.0,
+        num_prefill_tokens=0,
+        max_budget=NO_CAP,
+        dtype=np.float32,
+        stride=8,
+        base_ms=5.0,
+        slope_ms=slope_ms,
+        noise=0.0,
+        limit_share=2.0,
+    )
+    inputs, workspace = recipe.inputs(), new_workspace(*shape)
+    rule = build_policy("throughput").rule
+    decide_step(rule, inputs.as_step(), recipe.table(), new_running_mean(shape[1]), workspace)
+    num_sorted = workspace.bucket_count[workspace.bucket_state == OPEN].sum()
+    assert num_sorted < 0.1 * inputs.num_draft_tokens.sum()
+
+
+@njit
+def decide_often(
+    times: int, rule: Any, step: Any, table: Any, prior: Any, workspace: Any
+) -> int:  # pragma: no cover - compiled
+    total = 0
+    for _ in range(times):
+        total += decide_step(rule, step, table, prior, workspace).budget
+    return total
+
+
+@pytest.mark.parametrize("text", POLICIES)
+def test_nothing_is_allocated_per_decision(text: str) -> None:
+    inputs, table = uniform(64, 4, 0.7), staircase({64: 1.0, 128: 2.0, 512: 9.0})
+    state = new_running_mean(4), new_workspace(64, 4)
+    rule, step = build_policy(text).rule, inputs.as_step()
+
+    def num_allocations(times: int) -> int:
+        before = _nrt_python.memsys_get_stats_alloc()
+        decide_often(times, rule, step, table, *state)
+        return _nrt_python.memsys_get_stats_alloc() - before
+
+    decide_often(1, rule, step, table, *state)
+    _nrt_python.memsys_enable_stats()
+    assert num_allocations(100) == num_allocations(1)
 
 
 def uniform(num_requests: int, k: int, value: float) -> DecisionInputs:

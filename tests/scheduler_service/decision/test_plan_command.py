@@ -1,0 +1,58 @@
+"""`specsched plan`: where it reads, what it prints, how it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from specsched_scheduler.plan_file import plan
+from typer.testing import CliRunner
+
+from tests.scheduler_service.decision.documents import GOOD, changed
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(plan)
+    return app
+
+
+def test_command_answers_in_json(app: typer.Typer, tmp_path: Path) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(GOOD), encoding="utf-8")
+    result = CliRunner().invoke(app, [str(path), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["budget"] == 6
+
+
+def test_command_reads_standard_input(app: typer.Typer) -> None:
+    result = CliRunner().invoke(app, ["-", "--json"], input=json.dumps([GOOD, GOOD]))
+    assert [answer["budget"] for answer in json.loads(result.stdout)] == [6, 6]
+
+
+def test_command_prints_a_table(app: typer.Typer) -> None:
+    result = CliRunner().invoke(app, ["-"], input=json.dumps({"name": "mine", "request": GOOD}))
+    assert result.exit_code == 0
+    assert "mine" in result.stdout
+    assert "3x2" in result.stdout
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", json.dumps(changed("cost", 1)).encode()])
+def test_command_refuses_what_it_cannot_read(
+    app: typer.Typer, tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "request.json"
+    path.write_bytes(content)
+    result = CliRunner().invoke(app, [str(path), "--json"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert str(path) in result.stderr
+
+
+def test_command_names_a_file_that_is_not_there(app: typer.Typer, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [str(tmp_path / "none.json")])
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr
