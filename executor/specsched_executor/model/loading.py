@@ -17,6 +17,7 @@ from specsched_executor.model.checkpoint import Checkpoint
 from specsched_executor.model.decoder import DecoderModel
 from specsched_executor.model.default_model import default_model_path
 from specsched_executor.model.gguf import GgufCheckpoint
+from specsched_executor.model.huggingface import HuggingFaceCheckpoint
 from specsched_executor.model.linear import LinearFactory
 from specsched_executor.model.options import LoadOptions
 from specsched_executor.model.spec import DecoderSpec
@@ -62,6 +63,8 @@ def _open(path: Path) -> Checkpoint:
         raise ModelNotFoundError(f"{path} does not exist; {_ACCEPTED}")
     if path.is_file():
         return GgufCheckpoint(path)
+    if path.is_dir():
+        return HuggingFaceCheckpoint(path)
     raise ModelFormatError(f"{path} is neither a file nor a model folder; {_ACCEPTED}")
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 
 from specsched_executor.model.spec import (
+    DividedRopeScaling,
     LinearRopeScaling,
     Llama3RopeScaling,
     RopeScaling,
@@ -22,6 +23,8 @@ def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None) -
             return frequencies
         case LinearRopeScaling():
             return frequencies / scaling.factor
+        case DividedRopeScaling():
+            return frequencies / torch.tensor(scaling.divisors, dtype=torch.float64)
         case Llama3RopeScaling():
             return _llama3(frequencies, scaling)
 

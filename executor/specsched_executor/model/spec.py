@@ -30,7 +30,14 @@ class LinearRopeScaling:
     factor: float
 
 
-RopeScaling = Llama3RopeScaling | LinearRopeScaling
+@dataclass(frozen=True, slots=True)
+class DividedRopeScaling:
+    """Frequency i is divided by divisors[i]; how GGUF files state the scaling of Llama 3."""
+
+    divisors: tuple[float, ...]
+
+
+RopeScaling = Llama3RopeScaling | LinearRopeScaling | DividedRopeScaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ class CostProfile:
 
     verify: rows of the step -> samples. verify_context_tokens: rows -> context tokens read by the
     requests of the profiled step, all together. draft: drafting requests -> samples of a full
-    draft. capture_limit: largest captured size; 0 where steps run eagerly at any size, so that costs are
-    interpolated between the profiled sizes. fingerprint: see `fingerprint`.
+    draft. capture_limit: largest captured size; 0 where steps run eagerly at any size, so that
+    costs are interpolated between the profiled sizes. fingerprint: see `fingerprint`.
     """
 
     verify: Mapping[int, tuple[float, ...]]
@@ -47,8 +47,8 @@ class CostProfile:
         """The message for schedulers.
 
         A step of n rows may belong to a few requests or to many, and they may have read any
-        context; the profiled one says nothing of that. So what its context cost is taken out of the samples,
-        and the context term speaks of all context tokens (profiled_tokens_per_request = 0).
+        context; the profiled one says nothing of that. So what its context cost is taken out of the
+        samples, and the context term speaks of all context (profiled_tokens_per_request = 0).
         """
         slope = self.context.ms_per_token if self.context else 0.0
         message = plan_pb2.CostModel(capture_limit=self.capture_limit, fingerprint=self.fingerprint)

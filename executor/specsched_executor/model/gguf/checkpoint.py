@@ -12,7 +12,12 @@ from specsched_executor.core import ModelConfig
 from specsched_executor.model._errors import ModelFormatError, UnsupportedModelError
 from specsched_executor.model.gguf.container import GgufFile, TensorEntry
 from specsched_executor.model.gguf.quantization import dequantize
-from specsched_executor.model.spec import DecoderSpec
+from specsched_executor.model.spec import (
+    DecoderSpec,
+    DividedRopeScaling,
+    LinearRopeScaling,
+    RopeScaling,
+)
 from specsched_executor.tokenizer import Tokenizer, tokenizer_from_gguf
 
 _ARCHITECTURES: Final = ("llama", "qwen3")
@@ -20,6 +25,7 @@ _TOP_NAMES: Final = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
+    "rope_freqs.weight": "rope_freqs.weight",
 }
 _LAYER_NAMES: Final = {
     "input_layernorm": "attn_norm",
@@ -67,9 +73,12 @@ class GgufCheckpoint:
             )
         # A copy, since the file may be unmapped while torch still holds the memory.
         raw = torch.from_numpy(self._file.raw(entry).copy())
-        if self._interleaved and name.endswith(("q_proj.weight", "k_proj.weight")):
+        interleaved = self._interleaved and (".q_proj." in name or ".k_proj." in name)
+        if interleaved and out.dim() == 2:
             raw = _to_rotate_half(raw, self.spec.config.head_dim)
         dequantize(self._file.tensor_type(entry), raw, out)
+        if interleaved and out.dim() == 1:
+            out.copy_(_to_rotate_half(out[:, None], self.spec.config.head_dim)[:, 0])
         return out
 
     def _entry(self, name: str) -> TensorEntry:
@@ -91,16 +100,27 @@ class GgufCheckpoint:
                 f"{self.source}: GGUF architecture {architecture!r}; "
                 f"served: {', '.join(_ARCHITECTURES)}"
             )
-        scaling = self._file.metadata.get(f"{architecture}.rope.scaling.type", "none")
-        if scaling != "none" or "rope_freqs.weight" in self._file.tensors:
-            raise UnsupportedModelError(
-                f"{self.source}: RoPE scaling in GGUF ({scaling!r}) is not read; "
-                "use the Hugging Face folder of this model"
-            )
         self._interleaved = architecture == "llama"
         config = self._read_config(architecture)
-        biased = "blk.0.attn_q.bias" in self._file.tensors
-        return DecoderSpec(config, qk_norm=architecture == "qwen3", attention_bias=biased)
+        return DecoderSpec(
+            config,
+            qk_norm=architecture == "qwen3",
+            attention_bias="blk.0.attn_q.bias" in self._file.tensors,
+            rope_scaling=self._read_rope_scaling(architecture, config.head_dim),
+        )
+
+    def _read_rope_scaling(self, architecture: str, head_dim: int) -> RopeScaling | None:
+        kind = self._file.metadata.get(f"{architecture}.rope.scaling.type", "none")
+        if kind == "linear":
+            return LinearRopeScaling(float(self._metadata(f"{architecture}.rope.scaling.factor")))
+        if kind != "none":
+            raise UnsupportedModelError(
+                f"{self.source}: RoPE scaling {kind!r} in GGUF; read: none, linear, rope_freqs"
+            )
+        if "rope_freqs.weight" not in self._file.tensors:
+            return None
+        divisors = self.tensor("rope_freqs.weight", torch.empty(head_dim // 2))
+        return DividedRopeScaling(tuple(divisors.tolist()))
 
     def _read_config(self, architecture: str) -> ModelConfig:
         def fact(key: str) -> Any:
