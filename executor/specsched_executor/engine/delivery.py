@@ -20,10 +20,10 @@ _log = structlog.get_logger()
 class Delivery:
     """Calls the sinks. A sink that raises loses its request; nobody else notices.
 
-    `on_end` is told the id of a request just before its last delta is sent.
+    `on_end` is told of a request just before its last delta is sent.
     """
 
-    def __init__(self, on_end: Callable[[str], None]) -> None:
+    def __init__(self, on_end: Callable[[ActiveRequest], None]) -> None:
         self._on_end = on_end
         self.num_failed_sinks = 0
 
@@ -47,7 +47,7 @@ class Delivery:
             num_accepted_tokens=request.num_accepted_tokens,
         )
         if delta.finish_reason:
-            self._on_end(request.request_id)
+            self._on_end(request)
         try:
             request.sink(delta)
         except Exception:  # noqa: BLE001 - the sink is the caller's code; others must not suffer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -20,7 +20,7 @@ from specsched_executor.engine.admission import Admission
 from specsched_executor.engine.assembly import build_step_loop
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
-from specsched_executor.engine.counters import EngineStats, RateMeter
+from specsched_executor.engine.counters import EngineStats
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.stopping import Detokenizer
 from specsched_executor.transport.base import PlanTransport
@@ -37,7 +37,8 @@ class EngineStoppedError(RuntimeError):
 class Engine:
     """Serves requests on one target. Thread-safe; only `stop` waits.
 
-    Every submitted request gets exactly one last delta (`finish_reason` set), whatever happens.
+    Every output of a submitted request gets exactly one last delta (`finish_reason` set), whatever
+    happens.
     Sinks are called from the engine's thread and must not block. `detokenizer` is needed for stop
     strings only. The transport is the caller's to close, after `stop`.
     """
@@ -55,12 +56,13 @@ class Engine:
         gate = ConfidenceGate(transport, config.max_num_seqs * config.max_draft_tokens)
         self._loop = build_step_loop(model, drafter, gate, config, self._delivery)
         self._wake = threading.Condition()
-        self._live: dict[str, ActiveRequest] = {}
+        self._unfinished: dict[ActiveRequest, None] = {}  # in arrival order
+        self._by_id: dict[str, list[ActiveRequest]] = {}  # those of them that nobody aborted
         self._new: list[ActiveRequest] = []
         self._aborted: list[ActiveRequest] = []
         self._num_arrived = 0
         self._is_stopping = False
-        self._rate = RateMeter()
+        self._on_failure: Callable[[], None] | None = None
         self._stats = self._loop.stats()
         self._thread = threading.Thread(target=self._run, name="specsched-engine", daemon=True)
 
@@ -74,8 +76,13 @@ class Engine:
         """Prompt and output of a request together."""
         return self._admission.max_context_tokens
 
-    def start(self) -> None:
-        """Start serving; requests submitted before are served too."""
+    def start(self, on_failure: Callable[[], None] | None = None) -> None:
+        """Start serving; requests submitted before are served too.
+
+        `on_failure` is called from the engine's thread, once, where a fault of the loop itself ends
+        it: all requests have had their last delta by then, and no other will be served.
+        """
+        self._on_failure = on_failure
         self._thread.start()
 
     def stop(self) -> None:
@@ -89,7 +96,7 @@ class Engine:
             self._end_all()
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
-        """Queue a request.
+        """Queue a request; each of its n outputs gets deltas of its own, told by their index.
 
         Raises RequestError, naming the value and what is accepted, for one that cannot be served as
         asked, and EngineStoppedError after `stop`.
@@ -97,24 +104,28 @@ class Engine:
         with self._wake:
             if self._is_stopping:
                 raise EngineStoppedError("the engine has stopped")
-            if request.request_id in self._live:
+            if request.request_id in self._by_id:
                 raise RequestError(
                     f"request id {request.request_id!r} is in use; accepted: an id of no request"
                     " that is still running"
                 )
-            active = self._admission.accept(request, sink, self._num_arrived)
-            self._num_arrived += 1
-            self._live[request.request_id] = active
-            self._new.append(active)
+            outputs = self._admission.accept_all(request, sink, self._num_arrived)
+            self._num_arrived += len(outputs)
+            self._unfinished.update(dict.fromkeys(outputs))
+            self._by_id[request.request_id] = list(outputs)
+            self._new += outputs
             self._wake.notify()
 
     def abort(self, request_id: str) -> bool:
-        """End a request early, soon; its last delta says "abort". False for an unknown id."""
+        """End a request early, soon: all its outputs end with "abort". False for an unknown id.
+
+        The id is free for another request at once.
+        """
         with self._wake:
-            request = self._live.get(request_id)
-            if request is None:
+            outputs = self._by_id.pop(request_id, None)
+            if outputs is None:
                 return False
-            self._aborted.append(request)
+            self._aborted += outputs
             self._wake.notify()
             return True
 
@@ -123,11 +134,7 @@ class Engine:
         stats = self._stats
         with self._wake:
             num_new = len(self._new)
-        return replace(
-            stats,
-            num_waiting_requests=stats.num_waiting_requests + num_new,
-            output_tokens_per_second=self._rate.at(time.monotonic()),
-        )
+        return replace(stats, num_waiting_requests=stats.num_waiting_requests + num_new)
 
     def _run(self) -> None:
         try:
@@ -159,21 +166,27 @@ class Engine:
             queued, self._new = self._new, []
         for request in queued:
             self._loop.queue(request)
-        for request in list(self._live.values()):
+        for request in list(self._unfinished):
             self._loop.abort(request)
 
     def _give_up(self) -> None:
         """After a fault of the loop itself its state means nothing: only tell everyone."""
         with self._wake:
             self._is_stopping = True
-            requests = list(self._live.values())
+            requests = list(self._unfinished)
         for request in requests:
             self._delivery.send(request, error="the engine failed")
+        if self._on_failure is not None:
+            self._on_failure()
 
     def _take_snapshot(self) -> None:
         self._stats = self._loop.stats()
-        self._rate.update(self._stats.num_output_tokens, time.monotonic())
 
-    def _forget(self, request_id: str) -> None:
+    def _forget(self, request: ActiveRequest) -> None:
         with self._wake:
-            self._live.pop(request_id, None)
+            self._unfinished.pop(request, None)
+            siblings = self._by_id.get(request.request_id, [])
+            if request in siblings:
+                siblings.remove(request)
+                if not siblings:
+                    del self._by_id[request.request_id]

@@ -22,6 +22,9 @@ SERVICE_NAME = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_na
 _MIN_PING_INTERVAL_MS = 10_000
 """Gateways ping idle connections every 30 s or so; the default of 300 s would cut them off."""
 
+_LAST_WORDS_S = 1.0
+"""Time for the ends of aborted requests to reach their clients."""
+
 _ServingStatus = health_pb2.HealthCheckResponse.ServingStatus
 
 
@@ -52,9 +55,14 @@ class Gateway:
             await self._health.set(service, status)
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new requests, let open ones finish for `grace_s` seconds, then cancel them."""
+        """Refuse new requests, let open ones finish for `grace_s` seconds, then abort the rest.
+
+        Health and the other calls are answered until the end. An aborted request ends like any
+        other, with what it has; only one whose client does not read even that is cut off.
+        """
         await self.set_serving("it is shutting down")
-        await self.server.stop(grace_s)
+        await self._sessions.drain(grace_s)
+        await self.server.stop(min(grace_s, _LAST_WORDS_S))
 
 
 def build_server(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 
 from specsched_executor.core import GenerationRequest, TokenDelta
@@ -27,6 +29,8 @@ class Sessions:
         self._max_open_requests = max_open_requests
         self._open: set[str] = set()
         self._unstarted_prompt_tokens: dict[str, int] = {}
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
         self._closed_because: str | None = "it has not started"
 
     @property
@@ -62,6 +66,7 @@ class Sessions:
         stream = self._hub.open()
         self._engine.submit(request, stream.push)
         self._open.add(request.request_id)
+        self._all_ended.clear()
         self._unstarted_prompt_tokens[request.request_id] = len(request.prompt_token_ids)
         finished = False
         try:
@@ -75,6 +80,8 @@ class Sessions:
             if not finished:
                 self._engine.abort(request.request_id)
             self._open.discard(request.request_id)
+            if not self._open:
+                self._all_ended.set()
             self._unstarted_prompt_tokens.pop(request.request_id, None)
 
     def abort(self, request_id: str) -> None:
@@ -82,12 +89,25 @@ class Sessions:
         if request_id in self._open:
             self._engine.abort(request_id)
 
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until no request is open, for `timeout_s` seconds; then abort those that are.
+
+        An aborted request goes on to its last delta like any other.
+        """
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_ended.wait(), timeout_s)
+        for request_id in tuple(self._open):
+            self._engine.abort(request_id)
+
     def _check_admission(self, request_id: str) -> None:
         if self._closed_because is not None:
             raise NotServingError(f"the executor takes no requests: {self._closed_because}")
         if request_id in self._open:
-            raise DuplicateRequestError(f"request_id {request_id!r} is already open")
+            raise DuplicateRequestError(
+                f"request_id {request_id!r} is already open; accepted: an id that no open request"
+                " has, or none to get a random one"
+            )
         if len(self._open) >= self._max_open_requests:
             raise OverloadedError(
-                f"{len(self._open)} requests are open, at most {self._max_open_requests} are taken"
+                f"{len(self._open)} requests are open; accepted: {self._max_open_requests} at once"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -47,9 +48,9 @@ class Executor:
         infos = () if self.attacher is None else self.attacher.attachments()
         return [info.to_message() for info in infos]
 
-    def start(self) -> None:
-        """Start to serve requests and to look for schedulers."""
-        self.engine.start()
+    def start(self, on_failure: Callable[[], None]) -> None:
+        """Start to serve requests and to look for schedulers; `on_failure` as in `Engine.start`."""
+        self.engine.start(on_failure)
         if self.attacher is not None:
             self.attacher.start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from specsched_executor.model import ModelLoadError
 
 from .assembly import Executor, build_executor
 from .facts import served_model
+from .readiness import NotReadyError, prove_readiness
 
 __all__ = ["serve"]
 
@@ -24,6 +26,7 @@ _log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _CANNOT_START = 2
+_FAILED = 1
 
 
 def serve(config: ExecutorConfig) -> int:
@@ -35,13 +38,13 @@ def serve(config: ExecutorConfig) -> int:
     except (ModelLoadError, RunDirError, ValueError) as error:
         return _cannot_start(error)
     try:
-        asyncio.run(_run(config, executor))
-    except GatewayError as error:
+        status = asyncio.run(_run(config, executor))
+    except (GatewayError, NotReadyError) as error:
         return _cannot_start(error)
     finally:
         executor.stop()
     _log.info("stopped")
-    return 0
+    return status
 
 
 def _cannot_start(error: Exception) -> int:
@@ -54,8 +57,8 @@ def _leave_while_starting(number: int, frame: FrameType | None) -> None:  # noqa
     sys.exit(0)
 
 
-async def _run(config: ExecutorConfig, executor: Executor) -> None:
-    stop = asyncio.Event()
+async def _run(config: ExecutorConfig, executor: Executor) -> int:
+    stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
@@ -66,7 +69,8 @@ async def _run(config: ExecutorConfig, executor: Executor) -> None:
         GatewayConfig(host=config.host, port=config.port),
         executor.schedulers,
     )
-    executor.start()
+    executor.start(on_failure=lambda: _tell(loop, failed))
+    await prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
     await gateway.start()
     _log.info(
         "serving",
@@ -75,8 +79,26 @@ async def _run(config: ExecutorConfig, executor: Executor) -> None:
         scheduler=config.effective_scheduler,
         pid=os.getpid(),
     )
-    await stop.wait()
+    await _first_of(stop, failed)
+    if failed.is_set():
+        # Nothing can be served any more: say so, and leave the restart to whoever supervises.
+        await gateway.stop(grace_s=0)
+        return _FAILED
     await _drain(gateway, executor, config.drain_timeout_s)
+    return 0
+
+
+def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    # A loop that closed under us ends the process anyway.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
 
 
 async def _drain(gateway: Gateway, executor: Executor, timeout_s: float) -> None:

@@ -19,6 +19,7 @@ from specsched_executor.core import (
     TokenDelta,
 )
 from specsched_executor.engine import EngineConfig
+from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.admission import Admission
 from specsched_executor.engine.assembly import build_step_loop
 from specsched_executor.engine.confidence_gate import ConfidenceGate
@@ -259,7 +260,7 @@ class Driver:
 
     def __init__(self, target, drafter, transport, config: EngineConfig, gate=ConfidenceGate):
         self.target, self.drafter, self.transport = target, drafter, transport
-        self.ended: list[str] = []
+        self.ended: list[ActiveRequest] = []
         self.admission = Admission(target.config, config, None)
         self.gate = gate(transport, config.max_num_seqs * config.max_draft_tokens)
         self.loop = build_step_loop(target, drafter, self.gate, config, Delivery(self.ended.append))
