@@ -163,11 +163,28 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a request samples. Temperature 0 is greedy. Validated by `validate_sampling`."""
+    """How a request samples and what it is told. Validated by `validate_sampling`.
+
+    Before a token is drawn, in this order: logit_bias (token id, addend) is added; a logit of a
+    token in prompt or output is divided by repetition_penalty (multiplied, if negative); of tokens
+    in the output, frequency_penalty * count and presence_penalty are subtracted; temperature
+    divides (0: greedy, what follows does not matter); tokens below min_p * the largest probability,
+    then outside top_k, then outside top_p are left out. n: outputs of the request. logprobs,
+    prompt_logprobs: how many of the likeliest tokens to tell at each position of output or prompt,
+    beside the token that is there; None tells nothing.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    n: int = 1
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
     seed: int | None = None
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -188,11 +205,27 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenDelta:
-    """New output tokens of a request, or its end.
+class TokenLogprobs:
+    """Natural logarithms of the target's own probabilities at one position.
 
-    finish_reason: None while running, else "stop", "length", "abort" or "error".
-    num_draft_tokens / num_accepted_tokens: totals of verified and accepted drafts so far.
+    They are those of the softmax of the logits as the model gave them, before any bias, penalty,
+    temperature or cut. logprob: of the token that is there. top_token_ids, top_logprobs: the
+    likeliest tokens, best first, as many as were asked for.
+    """
+
+    logprob: float
+    top_token_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """New tokens of one output of a request, or that output's end.
+
+    index: which of the n outputs. finish_reason: None while running, else "stop", "length", "abort"
+    or "error". num_draft_tokens / num_accepted_tokens: totals of verified and accepted drafts so
+    far. logprobs: one for each of token_ids if asked for, else empty. prompt_logprobs: with the
+    first tokens, if asked for: one for each token of the prompt, None for the first of it.
     """
 
     request_id: str
@@ -204,6 +237,9 @@ class TokenDelta:
     num_output_tokens: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    index: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
 
 
 DeltaSink = Callable[[TokenDelta], None]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specsched_executor.core import PAD_SLOT, DeltaSink, GenerationRequest
+from specsched_executor.core import PAD_SLOT, DeltaSink, GenerationRequest, TokenLogprobs
 from specsched_executor.engine.stopping import StopRules
+from specsched_executor.sampling import LogitRules
 
 __all__ = ["ActiveRequest"]
 
 
 @dataclass(slots=True, eq=False)
 class ActiveRequest:
-    """State of one request from submission to its last delta.
+    """State of one output of a request, from submission to its last delta.
 
-    arrival: order of submission. seed: resolved. max_total_tokens: prompt and output at most.
+    index: which of the request's outputs. arrival: order of submission. seed: resolved.
+    max_total_tokens: prompt and output at most. logit_rules: None where there are none.
     tokens: prompt and output, anchor last. num_cached_tokens: leading tokens whose keys and values
     are in the cache. num_draft_tokens: drafts present, made at the end of the last step.
     """
@@ -26,6 +28,9 @@ class ActiveRequest:
     max_total_tokens: int
     stop_rules: StopRules
     tokens: list[int]
+    index: int = 0
+    logit_rules: LogitRules | None = None
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
     slot_id: int = PAD_SLOT
     generation: int = 0
     block_ids: list[int] = field(default_factory=list)
@@ -50,6 +55,13 @@ class ActiveRequest:
     def num_output_tokens(self) -> int:
         """Tokens generated so far."""
         return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def num_missing_prompt_logprobs(self) -> int:
+        """Prompt tokens whose log-probabilities were asked for and are still to be computed."""
+        if self.request.sampling.prompt_logprobs is None:
+            return 0
+        return self.num_prompt_tokens - len(self.prompt_logprobs)
 
     @property
     def num_pending_tokens(self) -> int:

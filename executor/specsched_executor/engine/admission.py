@@ -15,12 +15,16 @@ from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.stopping import Detokenizer, StopRules
-from specsched_executor.sampling import validate_sampling
+from specsched_executor.sampling import (
+    SEED_BITS,
+    LogitRules,
+    derived_seed,
+    validate_sampling,
+)
 
 __all__ = ["Admission"]
 
-_SEED_BITS = 63
-_SEED_MASK = (1 << _SEED_BITS) - 1
+_SEED_MASK = (1 << SEED_BITS) - 1
 
 
 class Admission:
@@ -36,31 +40,72 @@ class Admission:
             config.max_context_tokens or model.max_context_tokens, model.max_context_tokens
         )
 
+    def accept_all(
+        self, request: GenerationRequest, sink: DeltaSink, arrival: int
+    ) -> list[ActiveRequest]:
+        """The states of the request's n outputs, each sampled by a seed of its own.
+
+        Raises RequestError, naming the value and what is accepted.
+        """
+        first = self.accept(request, sink, arrival)
+        others = range(1, request.sampling.n)
+        return [first, *(self._another(first, index) for index in others)]
+
     def accept(self, request: GenerationRequest, sink: DeltaSink, arrival: int) -> ActiveRequest:
-        """The request's state. Raises RequestError, naming the value and what is accepted."""
+        """The state of the request's first output. Raises RequestError like `accept_all`."""
         self._check_prompt(request)
         validate_sampling(request.sampling, self._model.vocab_size)
         if request.sampling.stop and self._detokenizer is None:
             raise RequestError("stop strings were given to an engine without a tokenizer")
         if not (math.isfinite(request.weight) and request.weight > 0):
             raise RequestError(f"weight is {request.weight}; accepted: a number above 0")
-        num_prompt = len(request.prompt_token_ids)
         max_total_tokens = self._max_total_tokens(request)
         self._check_room(max_total_tokens)
         seed = request.sampling.seed
+        return self._state(
+            request,
+            sink,
+            arrival,
+            seed=secrets.randbits(SEED_BITS) if seed is None else seed & _SEED_MASK,
+            max_total_tokens=max_total_tokens,
+        )
+
+    def _another(self, first: ActiveRequest, index: int) -> ActiveRequest:
+        return self._state(
+            first.request,
+            first.sink,
+            first.arrival + index,
+            seed=derived_seed(first.seed, index),
+            max_total_tokens=first.max_total_tokens,
+            index=index,
+        )
+
+    def _state(
+        self,
+        request: GenerationRequest,
+        sink: DeltaSink,
+        arrival: int,
+        *,
+        seed: int,
+        max_total_tokens: int,
+        index: int = 0,
+    ) -> ActiveRequest:
+        num_prompt_tokens = len(request.prompt_token_ids)
         return ActiveRequest(
             request=request,
             sink=sink,
             arrival=arrival,
-            seed=secrets.randbits(_SEED_BITS) if seed is None else seed & _SEED_MASK,
+            seed=seed,
             max_total_tokens=max_total_tokens,
             stop_rules=StopRules.of(
                 request.sampling,
                 self._model.eos_token_ids,
-                max_total_tokens - num_prompt,
+                max_total_tokens - num_prompt_tokens,
                 self._detokenizer,
             ),
             tokens=list(request.prompt_token_ids),
+            index=index,
+            logit_rules=LogitRules.of(request.sampling, num_prompt_tokens),
         )
 
     def _check_prompt(self, request: GenerationRequest) -> None:

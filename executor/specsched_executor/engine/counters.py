@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 from specsched_protocol.plan import FallbackReason
 
-__all__ = ["EngineStats", "RateMeter", "StepCounters"]
-
-_RATE_WINDOW_S = 2.0
+__all__ = ["EngineStats", "StepCounters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,6 @@ class EngineStats:
     max_running_requests: int
     num_used_tokens: int
     max_tokens: int
-    output_tokens_per_second: float
     num_steps: int
     num_planned_steps: int
     num_fallback_steps: Mapping[FallbackReason, int]
@@ -62,25 +59,3 @@ class StepCounters:
     num_failed_steps: int = 0
     num_failed_requests: int = 0
     last_budget: int = 0
-
-
-class RateMeter:
-    """Events per second over the last few seconds. One thread updates, any may ask."""
-
-    def __init__(self) -> None:
-        # (since, count then, rate before), swapped as a whole; the last total is apart.
-        self._window = (0.0, 0, 0.0)
-        self._count = 0
-
-    def update(self, count: int, now_s: float) -> None:
-        """Tell the running total, and the time of a monotonic clock."""
-        since_s, count_then, _ = self._window
-        if now_s - since_s >= _RATE_WINDOW_S:
-            self._window = (now_s, count, (count - count_then) / (now_s - since_s))
-        self._count = count
-
-    def at(self, now_s: float) -> float:
-        """The rate of the last whole window; fades once nothing is told any more."""
-        since_s, count_then, rate = self._window
-        elapsed_s = now_s - since_s
-        return rate if elapsed_s < _RATE_WINDOW_S else (self._count - count_then) / elapsed_s

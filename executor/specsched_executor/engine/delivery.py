@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from specsched_executor.core import TokenDelta
+from specsched_executor.core import TokenDelta, TokenLogprobs
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.stopping import Stop
 
@@ -33,6 +33,8 @@ class Delivery:
         token_ids: Sequence[int] = (),
         stop: Stop | None = None,
         error: str | None = None,
+        *,
+        logprobs: Sequence[TokenLogprobs] = (),
     ) -> bool:
         """Send new tokens, or the end. False where the sink failed."""
         delta = TokenDelta(
@@ -45,6 +47,9 @@ class Delivery:
             num_output_tokens=request.num_output_tokens,
             num_draft_tokens=request.num_verified_tokens,
             num_accepted_tokens=request.num_accepted_tokens,
+            index=request.index,
+            logprobs=tuple(logprobs),
+            prompt_logprobs=_prompt_logprobs(request, token_ids),
         )
         if delta.finish_reason:
             self._on_end(request)
@@ -55,3 +60,13 @@ class Delivery:
             _log.exception("sink failed", request_id=request.request_id)
             return False
         return True
+
+
+def _prompt_logprobs(
+    request: ActiveRequest, token_ids: Sequence[int]
+) -> tuple[TokenLogprobs | None, ...]:
+    """They go with the first tokens."""
+    is_first = token_ids and request.num_output_tokens == len(token_ids)
+    if not is_first or request.request.sampling.prompt_logprobs is None:
+        return ()
+    return tuple(request.prompt_logprobs)

@@ -66,8 +66,12 @@ def model_batch(
     *,
     block_size: int,
     feature_layers: tuple[int, ...],
+    extra_logit_rows: Sequence[int] = (),
 ) -> ModelBatch:
-    """Lay out the rows: of each request its base rows, then the drafts that are verified."""
+    """Lay out the rows: of each request its base rows, then the drafts that are verified.
+
+    The logits of `extra_logit_rows` follow those that are sampled from.
+    """
     num_rows = int(allocation.query_start_loc[-1])
     num_logits = int(allocation.logit_start_loc[-1])
     requests = allocation.row_to_request[:num_rows].long()
@@ -82,9 +86,15 @@ def model_batch(
         query_start_loc=allocation.query_start_loc.long(),
         context_lens=tensors.first_positions + query_lens,
         block_tables=block_tables,
-        logit_rows=allocation.logit_rows[:num_logits],
+        logit_rows=_with_extra(allocation.logit_rows[:num_logits], extra_logit_rows),
         feature_layers=feature_layers,
     )
+
+
+def _with_extra(rows: torch.Tensor, extra_rows: Sequence[int]) -> torch.Tensor:
+    if not extra_rows:
+        return rows
+    return torch.cat([rows, torch.tensor(extra_rows, dtype=torch.int64)])
 
 
 def _token_ids(

@@ -7,12 +7,13 @@ confidences, report. So plan t + 1 has a whole forward pass to arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 import structlog
 from specsched_protocol.plan import FallbackReason, PlanRequest, StepReport
 
+from specsched_executor.core import TokenLogprobs
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.batch import BatchEntry, StepBatch
 from specsched_executor.engine.batch_former import BatchFormer
@@ -34,7 +35,7 @@ __all__ = ["StepLoop"]
 
 _log = structlog.get_logger()
 
-_UNUSABLE_LOGITS = "the target's logits for this request are not finite"
+_UNUSABLE_LOGITS = "the target's logits for this request are not finite (NaN or infinite)"
 
 
 class StepLoop:
@@ -71,7 +72,7 @@ class StepLoop:
         return bool(self._residency.num_running or self._residency.num_waiting)
 
     def stats(self) -> EngineStats:
-        """A snapshot; the rate is for who has a clock."""
+        """A snapshot."""
         counters, pool = self._counters, self._pool
         return EngineStats(
             num_running_requests=self._residency.num_running,
@@ -79,7 +80,6 @@ class StepLoop:
             max_running_requests=self._config.max_num_seqs,
             num_used_tokens=(pool.num_blocks - pool.num_free) * pool.block_size,
             max_tokens=pool.num_blocks * pool.block_size,
-            output_tokens_per_second=0.0,
             num_preemptions=self._residency.num_preemptions,
             num_failed_sinks=self._delivery.num_failed_sinks,
             num_steps=counters.num_steps,
@@ -186,9 +186,13 @@ class StepLoop:
                 continue
             entry.request.num_verified_tokens += num_verified[index]
             entry.request.num_accepted_tokens += num_accepted[index]
-            self._advance(entry, token_ids[index][: num_accepted[index] + 1])
+            entry.request.prompt_logprobs += outcome.prompt_logprobs.get(index, ())
+            logprobs = outcome.logprobs.get(index, ())
+            self._advance(entry, token_ids[index][: num_accepted[index] + 1], logprobs)
 
-    def _advance(self, entry: BatchEntry, new_tokens: list[int]) -> None:
+    def _advance(
+        self, entry: BatchEntry, new_tokens: list[int], logprobs: Sequence[TokenLogprobs]
+    ) -> None:
         request = entry.request
         request.num_cached_tokens = entry.first_position + entry.num_base_rows
         if not entry.samples:
@@ -198,7 +202,8 @@ class StepLoop:
         self._counters.num_output_tokens += len(kept)
         if stop is not None:
             self._drop(request)
-        if not self._delivery.send(request, kept, stop) and stop is None:
+        is_sent = self._delivery.send(request, kept, stop, logprobs=logprobs[: len(kept)])
+        if not is_sent and stop is None:
             self.abort(request)
 
     def _fail(self, requests: Iterable[ActiveRequest], error: str) -> None:

@@ -13,6 +13,7 @@ from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.drafts import DraftTable
 from specsched_executor.engine.fallback import Allowance
 from specsched_executor.engine.inputs import BatchTensors, model_batch
+from specsched_executor.engine.logprobs import LogprobsOf, OutputRows, PromptRows, are_finite
 from specsched_executor.sampling import (
     Verification,
     VerificationInputs,
@@ -27,7 +28,8 @@ __all__ = ["PassOutcome", "TargetPass"]
 class PassOutcome:
     """What the target made of a batch of R requests.
 
-    verify_lens int64 [R]; query_start_loc int64 [R+1]; verify_ms: forward and sampling.
+    verify_lens int64 [R]; query_start_loc int64 [R+1]; verify_ms: forward and sampling. logprobs:
+    of the committed tokens, prompt_logprobs: of the next prompt tokens, where asked for.
     """
 
     verify_lens: torch.Tensor
@@ -35,6 +37,8 @@ class PassOutcome:
     verification: Verification
     output: TargetOutput
     verify_ms: float
+    logprobs: LogprobsOf
+    prompt_logprobs: LogprobsOf
 
     @property
     def num_rows(self) -> int:
@@ -57,11 +61,14 @@ class TargetPass:
         self._drafts = drafts
         self._feature_layers = feature_layers
 
+    # The model's logits are inference tensors: only in that mode may they be changed in place.
+    @torch.inference_mode()
     def run(self, batch: StepBatch, tensors: BatchTensors, allowance: Allowance) -> PassOutcome:
         """Verify at most what `allowance` says, ranked by live confidences."""
         started = time.perf_counter()
         allocation = self._allocate(batch, tensors, allowance)
         draft_token_ids = self._drafts.token_ids(tensors.slot_ids)
+        prompt_rows = PromptRows.of(batch, allocation.query_start_loc)
         output = self._model.forward(
             model_batch(
                 batch,
@@ -70,11 +77,13 @@ class TargetPass:
                 draft_token_ids,
                 block_size=self._kv_cache.block_size,
                 feature_layers=self._feature_layers,
+                extra_logit_rows=prompt_rows.rows,
             ),
             self._kv_cache,
         )
+        num_sampled_rows = int(allocation.logit_start_loc[-1])
         inputs = VerificationInputs(
-            logits=output.logits,
+            logits=output.logits[:num_sampled_rows],
             logit_start_loc=allocation.logit_start_loc.long(),
             verify_lens=allocation.verify_lens.long(),
             output_positions=tensors.output_positions,
@@ -82,13 +91,20 @@ class TargetPass:
             params=tensors.params,
             draft_distribution=self._drafts.distribution(tensors.slot_ids),
         )
-        self._suppress_early_stops(batch, inputs)
+        output_rows = OutputRows.keep(batch, inputs.logits, inputs.logit_start_loc.tolist())
+        _apply_rules(batch, inputs)
+        verification = verify_drafts(inputs)
+        prompt_logprobs = prompt_rows.logprobs(output.logits[num_sampled_rows:])
+        for index, values in prompt_logprobs.items():
+            verification.faulty[index] |= not are_finite(values)
         return PassOutcome(
             verify_lens=inputs.verify_lens,
             query_start_loc=allocation.query_start_loc.long(),
-            verification=verify_drafts(inputs),
+            verification=verification,
             output=output,
             verify_ms=(time.perf_counter() - started) * 1e3,
+            logprobs=output_rows.logprobs(verification.token_ids, verification.num_accepted),
+            prompt_logprobs=prompt_logprobs,
         )
 
     def _allocate(
@@ -108,15 +124,17 @@ class TargetPass:
             samples=tensors.samples,
         )
 
-    def _suppress_early_stops(self, batch: StepBatch, inputs: VerificationInputs) -> None:
-        for entry, first_row, last_row in zip(
-            batch.entries,
-            inputs.logit_start_loc[:-1].tolist(),
-            inputs.logit_start_loc[1:].tolist(),
-            strict=True,
-        ):
-            request = entry.request
-            num_early = request.stop_rules.ignored_below - request.num_output_tokens
-            if num_early > 0 and last_row > first_row:
-                rows = inputs.logits[first_row : min(last_row, first_row + num_early)]
-                suppress_early_stops(rows, request.stop_rules.token_ids)
+
+def _apply_rules(batch: StepBatch, inputs: VerificationInputs) -> None:
+    """Change the logits of the requests that have rules, in place."""
+    starts = inputs.logit_start_loc.tolist()
+    for index, entry in enumerate(batch.entries):
+        request, logits = entry.request, inputs.logits[starts[index] : starts[index + 1]]
+        if not entry.samples:
+            continue
+        num_early = request.stop_rules.ignored_below - request.num_output_tokens
+        if num_early > 0:
+            suppress_early_stops(logits[:num_early], request.stop_rules.token_ids)
+        if request.logit_rules is not None:
+            drafts = inputs.draft_token_ids[index, : len(logits) - 1].tolist()
+            request.logit_rules.apply(logits, request.tokens, drafts)

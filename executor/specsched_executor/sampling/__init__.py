@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from specsched_executor.sampling.distribution import draw, target_distribution
-from specsched_executor.sampling.logit_rules import suppress_early_stops
+from specsched_executor.sampling.logit_rules import LogitRules, suppress_early_stops
+from specsched_executor.sampling.logprobs import token_logprobs
 from specsched_executor.sampling.params import SamplingTensors, validate_sampling
-from specsched_executor.sampling.uniforms import Purpose, keyed_uniforms
+from specsched_executor.sampling.uniforms import (
+    SEED_BITS,
+    Purpose,
+    derived_seed,
+    keyed_uniforms,
+)
 from specsched_executor.sampling.verification import (
     Verification,
     VerificationInputs,
@@ -13,14 +19,18 @@ from specsched_executor.sampling.verification import (
 )
 
 __all__ = [
+    "SEED_BITS",
+    "LogitRules",
     "Purpose",
     "SamplingTensors",
     "Verification",
     "VerificationInputs",
+    "derived_seed",
     "draw",
     "keyed_uniforms",
     "suppress_early_stops",
     "target_distribution",
+    "token_logprobs",
     "validate_sampling",
     "verify_drafts",
 ]

@@ -10,7 +10,14 @@ import torch
 
 from specsched_executor.core import RequestError, SamplingParams
 
-__all__ = ["SamplingTensors", "validate_sampling"]
+__all__ = ["MAX_LOGPROBS", "MAX_OUTPUTS", "SamplingTensors", "validate_sampling"]
+
+MAX_LOGPROBS = 20
+"""Alternatives told per position at most: what the OpenAI API allows."""
+MAX_OUTPUTS = 128
+"""Outputs of one request at most."""
+_MAX_BIAS = 100
+_MAX_PENALTY = 2
 
 
 def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
@@ -33,11 +40,47 @@ def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
         params.max_tokens is None or params.min_tokens <= params.max_tokens,
         f"min_tokens is {params.min_tokens}; accepted: at most max_tokens ({params.max_tokens})",
     )
+    _check_penalties(params, vocab_size)
+    _check(
+        1 <= params.n <= MAX_OUTPUTS,
+        f"n is {params.n}; accepted: 1 to {MAX_OUTPUTS} outputs of a request",
+    )
+    for name in ("logprobs", "prompt_logprobs"):
+        value = getattr(params, name)
+        _check(
+            value is None or 0 <= value <= MAX_LOGPROBS,
+            f"{name} is {value}; accepted: 0 to {MAX_LOGPROBS} alternatives per token, or none",
+        )
     _check("" not in params.stop, "stop holds an empty string; accepted: non-empty strings")
     for token_id in params.stop_token_ids:
         _check(
             0 <= token_id < vocab_size,
             f"stop_token_ids holds {token_id}; accepted: 0 to {vocab_size - 1}",
+        )
+
+
+def _check_penalties(params: SamplingParams, vocab_size: int) -> None:
+    _check(0 <= params.min_p <= 1, f"min_p is {params.min_p}; accepted: 0 (no limit) to 1")
+    _check(
+        math.isfinite(params.repetition_penalty) and params.repetition_penalty > 0,
+        f"repetition_penalty is {params.repetition_penalty}; accepted: a number above 0 (1: none)",
+    )
+    for name in ("presence_penalty", "frequency_penalty"):
+        value = getattr(params, name)
+        _check(
+            -_MAX_PENALTY <= value <= _MAX_PENALTY,
+            f"{name} is {value}; accepted: -{_MAX_PENALTY} to {_MAX_PENALTY} (0: none)",
+        )
+    biased = [token_id for token_id, _ in params.logit_bias]
+    _check(len(set(biased)) == len(biased), f"logit_bias names a token twice: {biased}")
+    for token_id, bias in params.logit_bias:
+        _check(
+            0 <= token_id < vocab_size,
+            f"logit_bias holds token id {token_id}; accepted: 0 to {vocab_size - 1}",
+        )
+        _check(
+            -_MAX_BIAS <= bias <= _MAX_BIAS,
+            f"logit_bias of token {token_id} is {bias}; accepted: -{_MAX_BIAS} to {_MAX_BIAS}",
         )
 
 

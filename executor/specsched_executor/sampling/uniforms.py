@@ -10,7 +10,10 @@ import enum
 
 import torch
 
-__all__ = ["Purpose", "keyed_uniforms"]
+__all__ = ["SEED_BITS", "Purpose", "derived_seed", "keyed_uniforms"]
+
+SEED_BITS = 63
+"""Seeds are integers of so many bits, not negative."""
 
 _GOLDEN = 0x9E37_79B9_7F4A_7C15 - (1 << 64)
 _MIX_1 = 0xBF58_476D_1CE4_E5B9 - (1 << 64)
@@ -25,6 +28,14 @@ class Purpose(enum.IntEnum):
     ACCEPT = 1
     RESIDUAL = 2
     DRAFT = 3
+
+
+def derived_seed(seed: int, index: int) -> int:
+    """The seed of output `index` of a request: its own for 0, all different for one request.
+
+    Steps of an odd constant modulo 2^63, far from the small numbers that people choose as seeds.
+    """
+    return (seed + index * _GOLDEN) % (1 << SEED_BITS)
 
 
 def keyed_uniforms(
