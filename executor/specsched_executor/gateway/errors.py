@@ -12,6 +12,13 @@ A request that cannot be served as asked is `specsched_executor.core.RequestErro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+import grpc
+
+from specsched_executor.core import RequestError
+
 
 class GatewayError(Exception):
     """Base of the gateway's errors; its message is what the client reads."""
@@ -35,3 +42,14 @@ class GenerationFailedError(GatewayError):
 
 class UnsupportedCallError(GatewayError):
     """A call of the API that is not offered."""
+
+
+STATUS_OF: Final[Mapping[type[Exception], grpc.StatusCode]] = {
+    RequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    DuplicateRequestError: grpc.StatusCode.ALREADY_EXISTS,
+    OverloadedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotServingError: grpc.StatusCode.UNAVAILABLE,
+    GenerationFailedError: grpc.StatusCode.INTERNAL,
+    UnsupportedCallError: grpc.StatusCode.UNIMPLEMENTED,
+}
+"""The status that a call ends with, by what it raised."""

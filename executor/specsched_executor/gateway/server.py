@@ -6,13 +6,13 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
+from specsched_protocol.grpc_status import StatusInterceptor
 from specsched_protocol.v1 import executor_pb2_grpc
 
 from specsched_executor.gateway import counters_servicer
 from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
 from specsched_executor.gateway.config import GatewayConfig
-from specsched_executor.gateway.errors import GatewayError
-from specsched_executor.gateway.interceptors import StatusInterceptor
+from specsched_executor.gateway.errors import STATUS_OF, GatewayError
 from specsched_executor.gateway.servicer import VllmEngineServicer
 from specsched_executor.gateway.sessions import Sessions
 from specsched_executor.gateway.streams import StreamHub
@@ -76,7 +76,8 @@ def build_server(
 
     Raises GatewayError when the address cannot be bound.
     """
-    statuses = StatusInterceptor(SERVICE_NAME, counters_servicer.SERVICE_NAME)
+    services = (SERVICE_NAME, counters_servicer.SERVICE_NAME)
+    statuses = StatusInterceptor(services, STATUS_OF, log_owner="executor")
     server = grpc.aio.server(interceptors=[statuses], options=_options(config))
     sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(

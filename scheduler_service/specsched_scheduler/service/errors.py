@@ -11,7 +11,15 @@ ServiceError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+import grpc
+
+from specsched_scheduler.decision.errors import DecisionError
+
 __all__ = [
+    "STATUS_OF",
     "InvalidMessageError",
     "ListenError",
     "NotReadyError",
@@ -48,3 +56,13 @@ class SocketInUseError(ServiceError):
 
 class ListenError(ServiceError):
     """The TCP address is taken, or is none of this machine."""
+
+
+STATUS_OF: Final[Mapping[type[Exception], grpc.StatusCode]] = {
+    InvalidMessageError: grpc.StatusCode.INVALID_ARGUMENT,
+    DecisionError: grpc.StatusCode.INVALID_ARGUMENT,
+    PeerRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
+    TooManyAttachmentsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotReadyError: grpc.StatusCode.UNAVAILABLE,
+}
+"""The status that a call ends with, by what it raised."""

@@ -12,6 +12,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from specsched_protocol.grpc_status import StatusInterceptor
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
@@ -21,7 +22,7 @@ from specsched_scheduler.planner import PlannerConfig, warm_up
 from specsched_scheduler.policies import BuiltPolicy
 
 from .attachments import Attachments
-from .interceptor import StatusInterceptor
+from .errors import STATUS_OF
 from .listening import KEEPALIVE_OPTIONS, listen_on_socket, listen_on_tcp
 from .servicer import Identity, SchedulerServicer
 from .socket_claim import claim_socket
@@ -85,7 +86,7 @@ class SchedulerServer:
     def _build(self) -> grpc.aio.Server:
         max_bytes = self._config.max_message_bytes
         server = grpc.aio.server(
-            interceptors=[StatusInterceptor(SERVICE_NAME)],
+            interceptors=[StatusInterceptor((SERVICE_NAME,), STATUS_OF, log_owner="scheduler")],
             options=[
                 ("grpc.max_receive_message_length", max_bytes),
                 ("grpc.max_send_message_length", max_bytes),

@@ -1,0 +1,86 @@
+"""Exceptions of a servicer to gRPC statuses, the same way in every server of the project."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+import structlog
+
+__all__ = ["StatusInterceptor"]
+
+_log = structlog.get_logger(__name__)
+
+_Handler = Any  # grpc.RpcMethodHandler, whose members grpc leaves untyped
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class StatusInterceptor(grpc.aio.ServerInterceptor):
+    """Ends a call whose handler raised with the status and the message of the exception.
+
+    services: full names; calls of others (health, reflection) answer their own errors. status_of:
+    exception type -> status, the first one that fits. An exception nobody foresaw is logged with
+    its traceback; the peer reads INTERNAL and, instead of its text, where that log is: `log_owner`.
+    """
+
+    def __init__(
+        self,
+        services: Collection[str],
+        status_of: Mapping[type[Exception], grpc.StatusCode],
+        *,
+        log_owner: str,
+    ) -> None:
+        self._prefixes = tuple(f"/{service}/" for service in services)
+        self._status_of = dict(status_of)
+        self._internal = f"internal error, see the {log_owner}'s log"
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        """Wrap the handler of one call."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(self._prefixes):
+            return handler
+        kinds = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+        kind = next(kind for kind in kinds if getattr(handler, kind))
+        guard = self._guard_stream if handler.response_streaming else self._guard_unary
+        make: Callable[..., _Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(
+            guard(getattr(handler, kind), method),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _guard_unary(self, behavior: Callable[..., Awaitable[Any]], method: str) -> Any:
+        async def guarded(request: Any, context: _Context) -> Any:
+            try:
+                return await behavior(request, context)
+            except Exception as error:  # noqa: BLE001 - the boundary of the process
+                await self._end(context, error, method)
+
+        return guarded
+
+    def _guard_stream(self, behavior: Callable[..., AsyncIterator[Any]], method: str) -> Any:
+        async def guarded(request: Any, context: _Context) -> AsyncIterator[Any]:
+            try:
+                async for response in behavior(request, context):
+                    yield response
+            except Exception as error:  # noqa: BLE001 - the boundary of the process
+                await self._end(context, error, method)
+
+        return guarded
+
+    async def _end(self, context: _Context, error: Exception, method: str) -> NoReturn:
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        code = next((c for kind, c in self._status_of.items() if isinstance(error, kind)), None)
+        if code is None:
+            _log.error("call failed", method=method, exc_info=error)
+            await context.abort(grpc.StatusCode.INTERNAL, self._internal)
+        _log.info("call refused", method=method, status=code.name, reason=str(error))
+        await context.abort(code, str(error))
