@@ -36,7 +36,7 @@ async def choose_transport(
     Raises PeerRefusedError telling why neither is possible.
     """
     if not hello.HasField("shared_memory"):
-        reason = "hello.shared_memory is absent"
+        reason = "the executor offers none (hello.shared_memory is absent)"
     elif not peer_is_local:
         reason = "the executor is on another machine"
     else:
