@@ -43,7 +43,7 @@ def read_spec(folder: Path) -> DecoderSpec:
         qk_norm=family == "qwen3",
         attention_bias=has_bias,
         attention_out_bias=has_bias,
-        mlp_bias=bool(facts.content.get("mlp_bias", False)),
+        mlp_bias=family == "llama" and bool(facts.content.get("mlp_bias", False)),
         rope_scaling=_rope_scaling(facts.path, rope),
     )
 
