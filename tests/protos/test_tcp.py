@@ -35,8 +35,23 @@ def test_addresses_are_read_and_written_alike(text, host, port, is_loopback):
 
 @pytest.mark.parametrize(
     "text",
-    "|host|host:|:50061|host:0|host:65536|host:-1|host:x|host:٣|::1:80|[::1]|http://host:80|a b:80"
-    "|unix:/x:1|[]:80".split("|"),
+    [
+        "",
+        "host",
+        "host:",
+        ":50061",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "host:x",
+        "host:٣",
+        "::1:80",
+        "[::1]",
+        "http://host:80",
+        "a b:80",
+        "unix:/x:1",
+        "[]:80",
+    ],
 )
 def test_what_is_no_address_is_named(text):
     with pytest.raises(ValueError, match=r"is no address; accepted: host:port") as caught:

@@ -101,6 +101,18 @@ def _never_ready(hello, requests, context):
         ),
         (lambda h, r, c: iter([welcome(h, lane=3)]), "it took lane 3, offered was 0"),
         (lambda h, r, c: iter([]), "it ended the stream"),
+        (
+            lambda h, r, c: iter([welcome(h, transport=0)]),
+            "it chose TRANSPORT_UNSPECIFIED, offered: TRANSPORT_SHARED_MEMORY, TRANSPORT_INLINE",
+        ),
+        (
+            lambda h, r, c: iter([welcome(h, transport=7)]),
+            "it chose 7, offered: TRANSPORT_SHARED_MEMORY, TRANSPORT_INLINE",
+        ),
+        (
+            lambda h, r, c: iter([welcome(h, transport=pb.TRANSPORT_INLINE), READY]),
+            "its steps cannot travel on the stream: these lanes have no memory",
+        ),
     ],
 )
 def test_unsound_scheduler_is_never_activated_and_the_reason_is_told(
@@ -114,6 +126,48 @@ def test_unsound_scheduler_is_never_activated_and_the_reason_is_told(
     assert reason in {log.get("reason") for log in logs}
     assert manager.attachments() == ()
     assert ("activate", 0) not in lanes.calls
+    scheduler.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen", "offered"),
+    [
+        ({"accepts_inline": False}, "TRANSPORT_INLINE", "TRANSPORT_SHARED_MEMORY"),
+        ({"shares_memory": False}, "TRANSPORT_SHARED_MEMORY", "TRANSPORT_INLINE"),
+    ],
+)
+def test_transport_that_was_not_offered_is_refused(
+    run_dir, lanes, attacher, options, chosen, offered
+):
+    with capture_logs() as logs:
+        attacher(**options)
+        scheduler = ScriptedScheduler(
+            run_dir.scheduler_socket("a"),
+            lambda h, r, c: iter([welcome(h, transport=pb.Transport.Value(chosen)), READY]),
+        )
+        lanes.wait_for(("close", 0))
+        eventually(lambda: any(log["event"] == "cannot attach" for log in logs))
+    assert f"it chose {chosen}, offered: {offered}" in {log.get("reason") for log in logs}
+    (hello, *_) = scheduler.hellos
+    assert hello.HasField("shared_memory") == ("SHARED" in offered)
+    assert hello.accepts_inline == ("INLINE" in offered)
+    scheduler.stop()
+
+
+def test_decision_on_a_stream_with_shared_memory_ends_it(run_dir, lanes, attacher):
+    def script(hello, requests, context):
+        yield welcome(hello)
+        yield READY
+        yield pb.AttachResponse(decision=pb.InlineDecision(step_id=3))
+        context.abort(grpc.StatusCode.INTERNAL, "the executor took it")
+
+    with capture_logs() as logs:
+        attacher()
+        scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"), script)
+        lanes.wait_for(("ready", 0), ("activate", 0), ("close", 0))
+        eventually(lambda: any(log["event"] == "lost scheduler" for log in logs))
+    reasons = {log.get("reason") for log in logs if log["event"] == "lost scheduler"}
+    assert reasons == {"it sent a decision, but its transport is shared memory"}
     scheduler.stop()
 
 
