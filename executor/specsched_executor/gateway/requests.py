@@ -14,16 +14,7 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from specsched_executor.core import GenerationRequest, RequestError, SamplingParams
 
-_NEUTRAL_SAMPLING: Final[dict[str, tuple[float, ...]]] = {
-    "min_p": (0.0,),
-    "frequency_penalty": (0.0,),
-    "presence_penalty": (0.0,),
-    "repetition_penalty": (0.0, 1.0),
-    "n": (0, 1),
-}
-"""Sampling fields this executor does not act on -> the values at which they ask for nothing."""
-
-_ABSENT_SAMPLING: Final = ("logprobs", "prompt_logprobs", "truncate_prompt_tokens", "logit_bias")
+_ABSENT_SAMPLING: Final = ("truncate_prompt_tokens",)
 _ABSENT_REQUEST: Final = (
     "kv_transfer_params",
     "kv_transfer_params_json",
@@ -56,6 +47,14 @@ def _to_sampling(params: pb.SamplingParams) -> SamplingParams:
         temperature=params.temperature if params.HasField("temperature") else 1.0,
         top_k=params.top_k,
         top_p=params.top_p or 1.0,
+        min_p=params.min_p,
+        repetition_penalty=params.repetition_penalty or 1.0,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        logit_bias=tuple(sorted(params.logit_bias.items())),
+        n=params.n or 1,
+        logprobs=params.logprobs if params.HasField("logprobs") else None,
+        prompt_logprobs=params.prompt_logprobs if params.HasField("prompt_logprobs") else None,
         seed=params.seed if params.HasField("seed") else None,
         max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
         min_tokens=params.min_tokens,
@@ -68,13 +67,6 @@ def _to_sampling(params: pb.SamplingParams) -> SamplingParams:
 
 def _refuse_unsupported(wire: pb.GenerateRequest) -> None:
     params = wire.sampling_params
-    for name, neutral in _NEUTRAL_SAMPLING.items():
-        value = getattr(params, name)
-        if value not in neutral:
-            accepted = " or ".join(f"{each:g}" for each in neutral)
-            raise RequestError(
-                f"sampling_params.{name} = {value:g} is not supported; accepted: {accepted}"
-            )
     for name in _ABSENT_SAMPLING:
         _refuse_present(params, name, "sampling_params.")
     for name in _ABSENT_REQUEST:

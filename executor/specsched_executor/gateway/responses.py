@@ -7,35 +7,52 @@ from collections.abc import Sequence
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from specsched_executor.core import TokenDelta
+from specsched_executor.core import TokenDelta, TokenLogprobs
 from specsched_executor.gateway.api import EngineStats, ServedModel
+from specsched_executor.gateway.logprobs import to_input_logprobs, to_output_logprobs
 
 
-def to_chunk(delta: TokenDelta) -> pb.GenerateResponse:
-    """New tokens of a streamed request."""
+def to_chunk(delta: TokenDelta, prompt_token_ids: Sequence[int]) -> pb.GenerateResponse:
+    """New tokens of a streamed output; the first ones bring what was asked about the prompt."""
     return pb.GenerateResponse(
         chunk=pb.GenerateStreamChunk(
             token_ids=delta.token_ids,
             prompt_tokens=delta.num_prompt_tokens,
             completion_tokens=delta.num_output_tokens,
+            output_logprobs=to_output_logprobs(delta.token_ids, delta.logprobs),
+            input_logprobs=to_input_logprobs(prompt_token_ids, delta.prompt_logprobs),
+            index=delta.index,
         )
     )
 
 
-def to_complete(delta: TokenDelta, output_ids: Sequence[int]) -> pb.GenerateResponse:
-    """The end of a request: all its output, why it ended and what speculation brought."""
+def to_complete(
+    end: TokenDelta,
+    output_ids: Sequence[int],
+    *,
+    logprobs: Sequence[TokenLogprobs] = (),
+    prompt_token_ids: Sequence[int] = (),
+    prompt_logprobs: Sequence[TokenLogprobs | None] = (),
+) -> pb.GenerateResponse:
+    """The end of an output: all of it, why it ended and what speculation brought.
+
+    Log-probabilities are given for an output that was not streamed: chunks carry their own.
+    """
     complete = pb.GenerateComplete(
         output_ids=output_ids,
-        finish_reason=delta.finish_reason or "",
-        prompt_tokens=delta.num_prompt_tokens,
-        completion_tokens=delta.num_output_tokens,
-        spec_accepted_tokens=delta.num_accepted_tokens,
-        spec_draft_tokens=delta.num_draft_tokens,
+        finish_reason=end.finish_reason or "",
+        prompt_tokens=end.num_prompt_tokens,
+        completion_tokens=end.num_output_tokens,
+        output_logprobs=to_output_logprobs(output_ids, logprobs),
+        input_logprobs=to_input_logprobs(prompt_token_ids, prompt_logprobs),
+        index=end.index,
+        spec_accepted_tokens=end.num_accepted_tokens,
+        spec_draft_tokens=end.num_draft_tokens,
     )
-    if isinstance(delta.matched_stop, str):
-        complete.matched_stop_str = delta.matched_stop
-    elif delta.matched_stop is not None:
-        complete.matched_token_id = delta.matched_stop
+    if isinstance(end.matched_stop, str):
+        complete.matched_stop_str = end.matched_stop
+    elif end.matched_stop is not None:
+        complete.matched_token_id = end.matched_stop
     return pb.GenerateResponse(complete=complete)
 
 

@@ -20,6 +20,7 @@ from specsched_executor.core import RequestError
 from specsched_executor.gateway import responses
 from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
 from specsched_executor.gateway.errors import UnsupportedCallError
+from specsched_executor.gateway.outputs import Outputs
 from specsched_executor.gateway.rate import RateMeter
 from specsched_executor.gateway.requests import to_generation_request
 from specsched_executor.gateway.sessions import Sessions
@@ -46,17 +47,14 @@ class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: igno
     async def Generate(
         self, request: pb.GenerateRequest, context: Any
     ) -> AsyncIterator[pb.GenerateResponse]:
-        """Stream chunks when asked to, then the complete output."""
+        """Stream chunks when asked to, then each of the n outputs as it completes."""
         self._last_receive_s = time.time()
         generation = to_generation_request(request, await self._prompt_token_ids(request))
-        output_ids: list[int] = []
+        outputs = Outputs(generation, stream=request.stream)
         async with contextlib.aclosing(self._sessions.run(generation)) as deltas:
             async for delta in deltas:
-                output_ids += delta.token_ids
-                if request.stream and delta.token_ids:
-                    yield responses.to_chunk(delta)
-                if delta.finish_reason is not None:
-                    yield responses.to_complete(delta, output_ids)
+                for reply in outputs.replies(delta):
+                    yield reply
 
     async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
         """End requests early; their streams finish with "abort". Unknown ids are ignored."""

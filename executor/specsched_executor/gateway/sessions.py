@@ -57,27 +57,28 @@ class Sessions:
         self._closed_because = reason
 
     async def run(self, request: GenerationRequest) -> AsyncGenerator[TokenDelta]:
-        """Yield the merged deltas of a request; leaving early aborts it in the engine.
+        """Yield the merged deltas of a request's outputs; leaving early aborts it in the engine.
 
-        Raises RequestError, NotServingError, OverloadedError, DuplicateRequestError, or
-        GenerationFailedError once the engine gives it up.
+        An output that fails ends the others too, since a call has one status. Raises RequestError,
+        NotServingError, OverloadedError, DuplicateRequestError, or GenerationFailedError once the
+        engine gives it up.
         """
         self._check_admission(request.request_id)
-        stream = self._hub.open()
+        num_running = request.sampling.n
+        stream = self._hub.open(num_running)
         self._engine.submit(request, stream.push)
         self._open.add(request.request_id)
         self._all_ended.clear()
         self._unstarted_prompt_tokens[request.request_id] = len(request.prompt_token_ids)
-        finished = False
         try:
             async for delta in stream:
                 self._unstarted_prompt_tokens.pop(request.request_id, None)
-                finished = delta.finish_reason is not None
+                num_running -= delta.finish_reason is not None
                 if delta.finish_reason == "error":
                     raise GenerationFailedError(delta.error or "the engine gave no reason")
                 yield delta
         finally:
-            if not finished:
+            if num_running:
                 self._engine.abort(request.request_id)
             self._open.discard(request.request_id)
             if not self._open:

@@ -17,21 +17,27 @@ from specsched_executor.core import TokenDelta
 
 
 class DeltaStream:
-    """The deltas of one request. Bounded: what is unread is one delta, at most the whole output."""
+    """The deltas of a request's outputs.
 
-    def __init__(self, hub: StreamHub) -> None:
+    Bounded: what is unread is one delta of each output, at most the whole of it.
+    """
+
+    def __init__(self, hub: StreamHub, num_outputs: int) -> None:
         self._hub = hub
+        self._num_open = num_outputs
         self._lock = threading.Lock()
-        self._token_ids: list[int] = []
-        self._newest: TokenDelta | None = None
+        self._unread: dict[int, _Unread] = {}
         self._news = asyncio.Event()
 
     def push(self, delta: TokenDelta) -> None:
         """Merge a delta; called from the engine's thread, never blocks on a reader."""
         with self._lock:
-            self._token_ids += delta.token_ids
-            was_read = self._newest is None
-            self._newest = delta
+            was_read = not self._unread
+            unread = self._unread.get(delta.index)
+            if unread is None:
+                self._unread[delta.index] = _Unread(delta)
+            else:
+                unread.add(delta)
         if was_read:
             self._hub.announce(self)
 
@@ -40,21 +46,42 @@ class DeltaStream:
         self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[TokenDelta]:
-        """Yield merged deltas, the last one with a finish_reason."""
-        finished = False
-        while not finished:
+        """Yield merged deltas until each output had its last one, with a finish_reason."""
+        while self._num_open:
             await self._news.wait()
             self._news.clear()
-            delta = self._take()
-            if delta is not None:
-                finished = delta.finish_reason is not None
+            with self._lock:
+                unread, self._unread = self._unread, {}
+            for each in unread.values():
+                delta = each.merged()
+                self._num_open -= delta.finish_reason is not None
                 yield delta
 
-    def _take(self) -> TokenDelta | None:
-        with self._lock:
-            token_ids, self._token_ids = tuple(self._token_ids), []
-            newest, self._newest = self._newest, None
-        return newest and dataclasses.replace(newest, token_ids=token_ids)
+
+class _Unread:
+    """Deltas of one output since the last reading."""
+
+    def __init__(self, delta: TokenDelta) -> None:
+        self._newest = delta
+        self._token_ids = list(delta.token_ids)
+        self._logprobs = list(delta.logprobs)
+        self._prompt_logprobs = delta.prompt_logprobs
+
+    def add(self, delta: TokenDelta) -> None:
+        """Merge the next delta."""
+        self._newest = delta
+        self._token_ids += delta.token_ids
+        self._logprobs += delta.logprobs
+        self._prompt_logprobs = self._prompt_logprobs or delta.prompt_logprobs
+
+    def merged(self) -> TokenDelta:
+        """All of them as one."""
+        return dataclasses.replace(
+            self._newest,
+            token_ids=tuple(self._token_ids),
+            logprobs=tuple(self._logprobs),
+            prompt_logprobs=self._prompt_logprobs,
+        )
 
 
 class StreamHub:
@@ -70,9 +97,9 @@ class StreamHub:
         self._ready: list[DeltaStream] = []
         self._next_wake = 0.0
 
-    def open(self) -> DeltaStream:
+    def open(self, num_outputs: int = 1) -> DeltaStream:
         """Make the stream of one request."""
-        return DeltaStream(self)
+        return DeltaStream(self, num_outputs)
 
     def announce(self, stream: DeltaStream) -> None:
         """Note that a stream has news; called from the engine's thread."""
