@@ -139,32 +139,37 @@ class SharedMemoryExecutor:
     async def decide(self, confidence: float = 0.9) -> StepDecision:
         """Publish the next step, all rows of equal confidence; wait for its decision."""
         self._step_id += 1
-        slots = np.arange(NUM_REQUESTS, dtype=np.uint32)
-        generations = np.ones(NUM_REQUESTS, dtype=np.uint32)
-        num_drafts = np.full(NUM_REQUESTS, MAX_DRAFT_TOKENS, dtype=np.uint32)
-        shape = (NUM_REQUESTS, MAX_DRAFT_TOKENS)
-        rows = ConfidenceRows(
-            source_step_id=self._step_id - 2,
-            slot_id=slots,
-            generation=generations,
-            num_draft_tokens=num_drafts,
-            confidence=np.full(shape, confidence, dtype=np.float32),
-        )
-        request = PlanRequest(
-            step_id=self._step_id,
-            source_step_id=self._step_id - 2,
-            num_other_tokens=NUM_REQUESTS,
-            num_prefill_tokens=0,
-            max_budget=NO_BUDGET_CAP,
-            slot_id=slots,
-            generation=generations,
-            num_draft_tokens=num_drafts,
-            samples=np.ones(NUM_REQUESTS, dtype=np.bool_),
-            weight=np.ones(NUM_REQUESTS, dtype=np.float32),
-            context_tokens=np.zeros(NUM_REQUESTS, dtype=np.uint32),
-        )
-        self.transport.publish(rows, request)
+        self.transport.publish(*make_step(self._step_id, confidence))
         async with asyncio.timeout(TIMEOUT_S):
             while not isinstance(decision := self.transport.read(self._step_id), StepDecision):
                 await asyncio.sleep(0.001)
         return decision
+
+
+def make_step(step_id: int, confidence: float) -> tuple[ConfidenceRows, PlanRequest]:
+    """A step of all requests with all drafts, every confidence alike."""
+    slots = np.arange(NUM_REQUESTS, dtype=np.uint32)
+    generations = np.ones(NUM_REQUESTS, dtype=np.uint32)
+    num_drafts = np.full(NUM_REQUESTS, MAX_DRAFT_TOKENS, dtype=np.uint32)
+    shape = (NUM_REQUESTS, MAX_DRAFT_TOKENS)
+    rows = ConfidenceRows(
+        source_step_id=step_id - 2,
+        slot_id=slots,
+        generation=generations,
+        num_draft_tokens=num_drafts,
+        confidence=np.full(shape, confidence, dtype=np.float32),
+    )
+    request = PlanRequest(
+        step_id=step_id,
+        source_step_id=step_id - 2,
+        num_other_tokens=NUM_REQUESTS,
+        num_prefill_tokens=0,
+        max_budget=NO_BUDGET_CAP,
+        slot_id=slots,
+        generation=generations,
+        num_draft_tokens=num_drafts,
+        samples=np.ones(NUM_REQUESTS, dtype=np.bool_),
+        weight=np.ones(NUM_REQUESTS, dtype=np.float32),
+        context_tokens=np.zeros(NUM_REQUESTS, dtype=np.uint32),
+    )
+    return rows, request
