@@ -23,6 +23,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     services: full names; calls of others (health, reflection) answer their own errors. status_of:
     exception type -> status, the first one that fits. An exception nobody foresaw is logged with
     its traceback; the peer reads INTERNAL and, instead of its text, where that log is: `log_owner`.
+    logs_refusals: log the others too; not where peers are many and each reads its own mistakes.
     """
 
     def __init__(
@@ -31,9 +32,11 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         status_of: Mapping[type[Exception], grpc.StatusCode],
         *,
         log_owner: str,
+        logs_refusals: bool,
     ) -> None:
         self._prefixes = tuple(f"/{service}/" for service in services)
         self._status_of = dict(status_of)
+        self._logs_refusals = logs_refusals
         self._internal = f"internal error, see the {log_owner}'s log"
 
     async def intercept_service(
@@ -82,5 +85,6 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         if code is None:
             _log.error("call failed", method=method, exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, self._internal)
-        _log.info("call refused", method=method, status=code.name, reason=str(error))
+        if self._logs_refusals:
+            _log.warning("call refused", method=method, status=code.name, reason=str(error))
         await context.abort(code, str(error))

@@ -16,6 +16,7 @@ import socket
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +63,10 @@ def ensure_private_dir(path: Path) -> Path:
         pass
     except OSError as error:
         raise RunDirError(f"cannot create run directory {path}: {error.strerror}") from error
+    return _check_private_dir(path)
+
+
+def _check_private_dir(path: Path) -> Path:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise RunDirError(f"{path} is not a directory (symbolic links are refused)")
@@ -126,6 +131,17 @@ class RunDir:
         ensure_private_dir(root / "executors")
         return cls(root)
 
+    @classmethod
+    def find(cls, root: Path) -> RunDir | None:
+        """The directory if it is there, checked like `open` does; nothing is created."""
+        root = Path(os.path.abspath(root))
+        try:
+            _check_private_dir(root)
+            _check_private_dir(root / "schedulers")
+        except FileNotFoundError:
+            return None
+        return cls(root)
+
     @property
     def schedulers_dir(self) -> Path:
         """Folder of the discovery sockets."""
@@ -152,11 +168,13 @@ class RunDir:
     def remove_stale_executors(self) -> None:
         """Remove the folders that executors killed some time ago left behind."""
         for path in (self.root / "executors").glob("*/handoff.sock"):
-            # A young socket may belong to an executor between its bind and its listen.
-            is_young = time.time() - path.lstat().st_mtime < _YOUNG_S
-            if not is_young and not _is_listening(path):
-                path.unlink(missing_ok=True)
-                path.parent.rmdir()
+            # Another executor that starts now may be a moment ahead, or its owner may just leave.
+            with suppress(FileNotFoundError):
+                # A young socket may belong to an executor between its bind and its listen.
+                is_young = time.time() - path.lstat().st_mtime < _YOUNG_S
+                if not is_young and not _is_listening(path):
+                    path.unlink()
+                    path.parent.rmdir()
 
     def handoff_socket(self, boot_id: bytes) -> Path:
         """Where the executor `boot_id` hands over descriptors."""

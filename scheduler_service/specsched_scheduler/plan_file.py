@@ -51,7 +51,7 @@ def plan_text(text: str) -> str:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"specsched plan: {message}", err=True)
+    typer.echo(f"error: {message}", err=True)
     raise typer.Exit(_USAGE_EXIT_CODE)
 
 

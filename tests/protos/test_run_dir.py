@@ -124,3 +124,30 @@ def test_folders_of_killed_executors_are_removed(tmp_path: Path, age_s: float, i
     os.utime(path, (then, then))
     opened.remove_stale_executors()
     assert path.parent.exists() != is_removed
+
+
+def test_folder_that_another_executor_removes_first_is_no_error(tmp_path: Path, monkeypatch):
+    opened = RunDir.open(tmp_path / "run")
+    path = opened.handoff_socket(bytes(16))
+    path.touch()
+    os.utime(path, (0, 0))
+
+    def removed_meanwhile(socket_path: Path) -> bool:
+        socket_path.unlink()
+        socket_path.parent.rmdir()
+        return False
+
+    monkeypatch.setattr(run_dir, "_is_listening", removed_meanwhile)
+    opened.remove_stale_executors()
+    assert not path.parent.exists()
+
+
+def test_looking_for_a_run_directory_creates_nothing_and_refuses_as_opening_does(tmp_path: Path):
+    root = tmp_path / "run"
+    assert RunDir.find(root) is None
+    assert not root.exists()
+    RunDir.open(root)
+    assert RunDir.find(root) == RunDir(root)
+    (root / "schedulers").chmod(0o777)
+    with pytest.raises(RunDirError, match="mode 0777"):
+        RunDir.find(root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from specsched_protocol.run_dir import RunDir, default_run_dir
+from specsched_protocol.run_dir import RunDir, RunDirError, default_run_dir
 
 from specsched_client._errors import ConnectionFailedError, InvalidRequestError
 
@@ -14,7 +14,8 @@ def find_schedulers(run_dir: Path | None, scheduler: str | None) -> dict[str, st
     """Name -> gRPC target of the schedulers meant, sorted by name; empty where none is there.
 
     `scheduler` narrows them to one: a name in the run directory, a socket's path, unix:/path or
-    host:port. Raises InvalidRequestError for one that cannot exist.
+    host:port. Raises InvalidRequestError for one that cannot exist and for a run directory that is
+    not this user's own.
     """
     if scheduler is None:
         return {path.stem: f"unix:{path}" for path in _sockets(run_dir)}
@@ -50,8 +51,12 @@ def find_scheduler(run_dir: Path | None, scheduler: str | None) -> tuple[str, st
 
 
 def _sockets(run_dir: Path | None) -> tuple[Path, ...]:
-    # Looking must not create the directory, so it is not opened as a process that serves does.
-    return RunDir(_root(run_dir)).scheduler_sockets()
+    # Whoever else could write there could pose as a scheduler. Looking must not create it.
+    try:
+        found = RunDir.find(_root(run_dir))
+    except RunDirError as error:
+        raise InvalidRequestError(str(error)) from error
+    return found.scheduler_sockets() if found else ()
 
 
 def _root(run_dir: Path | None) -> Path:

@@ -56,6 +56,7 @@ def _executor_rows(executor: ExecutorReport | str) -> Iterable[tuple[str, str]]:
         yield "steps", f"{counters.num_steps}, {counters.num_rows} rows"
         yield "plans", _plans(counters)
         yield "drafts", _drafts(counters)
+        yield "pressure", _pressure(counters)
     if executor.schedulers is not None:
         for attached in executor.schedulers.schedulers:
             yield "plans from", _attached(attached)
@@ -82,6 +83,12 @@ def _drafts(counters: executor_pb2.StepCounters) -> str:
     drafted, scheduled = counters.num_drafted_tokens, counters.num_scheduled_tokens
     verified, accepted = counters.num_verified_tokens, counters.num_accepted_tokens
     return f"{drafted} drafted, {scheduled} scheduled, {verified} verified, {accepted} accepted"
+
+
+def _pressure(counters: executor_pb2.StepCounters) -> str:
+    preempted, failed = counters.num_preemptions, counters.num_failed_requests
+    steps = counters.num_failed_steps
+    return f"{preempted} preemptions, {failed} failed requests, {steps} failed steps"
 
 
 def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[tuple[str, str]]:

@@ -109,7 +109,9 @@ class AttachManager:
         for session in sessions:
             session.detach("the executor is stopping")
         deadline = time.monotonic() + _STOP_TIMEOUT_S
-        for thread in (self._poller, *threads):
+        if self._poller.ident is not None:  # it was started
+            threads.append(self._poller)
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for session in sessions:
             session.cancel("the executor is stopping")

@@ -77,7 +77,7 @@ def build_server(
     Raises GatewayError when the address cannot be bound.
     """
     services = (SERVICE_NAME, counters_servicer.SERVICE_NAME)
-    statuses = StatusInterceptor(services, STATUS_OF, log_owner="executor")
+    statuses = StatusInterceptor(services, STATUS_OF, log_owner="executor", logs_refusals=False)
     server = grpc.aio.server(interceptors=[statuses], options=_options(config))
     sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(

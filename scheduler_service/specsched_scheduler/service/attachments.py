@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from specsched_scheduler.policies import BuiltPolicy
+from specsched_scheduler.policies import BuiltPolicy, PolicyError
+from specsched_scheduler.policies.builtin import Fixed
 
 from .attachment import Attachment
 from .errors import NotReadyError, TooManyAttachmentsError
@@ -60,11 +61,26 @@ class Attachments:
             self._members.remove(attachment)
 
     def set_policy(self, policy: BuiltPolicy) -> BuiltPolicy:
-        """Plan every attachment by `policy` from its next decision on; return the previous one."""
+        """Plan every attachment by `policy` from its next decision on; return the previous one.
+
+        Raises PolicyError for one that cannot take effect in any attached executor.
+        """
+        self._check_effect(policy)
         previous, self.policy = self.policy, policy
         for attachment in self._members:
             attachment.follow(policy)
         return previous
+
+    def _check_effect(self, policy: BuiltPolicy) -> None:
+        # With nobody attached there is nothing to compare with: an executor may come with more.
+        longest = max((each.hello.model.max_draft_tokens for each in self._members), default=None)
+        if longest is None or not isinstance(policy.policy, Fixed):
+            return
+        if policy.policy.k > longest:
+            raise PolicyError(
+                f"policy {policy}: k = {policy.policy.k} is more than any attached executor drafts;"
+                f" accepted: 0 to {longest}"
+            )
 
     async def close(self) -> None:
         """Admit nobody any more, end every stream and wait until all are gone."""

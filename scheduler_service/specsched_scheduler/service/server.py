@@ -86,7 +86,11 @@ class SchedulerServer:
     def _build(self) -> grpc.aio.Server:
         max_bytes = self._config.max_message_bytes
         server = grpc.aio.server(
-            interceptors=[StatusInterceptor((SERVICE_NAME,), STATUS_OF, log_owner="scheduler")],
+            interceptors=[
+                StatusInterceptor(
+                    (SERVICE_NAME,), STATUS_OF, log_owner="scheduler", logs_refusals=True
+                )
+            ],
             options=[
                 ("grpc.max_receive_message_length", max_bytes),
                 ("grpc.max_send_message_length", max_bytes),

@@ -49,7 +49,7 @@ def test_command_refuses_what_it_cannot_read(
     result = CliRunner().invoke(app, [str(path), "--json"])
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert str(path) in result.stderr
+    assert result.stderr.startswith(f"error: {path}: ")
 
 
 def test_command_names_a_file_that_is_not_there(app: typer.Typer, tmp_path: Path) -> None:

@@ -51,6 +51,17 @@ async def test_policy_changes_between_two_decisions_for_every_executor(scheduler
             assert (await one.decide()).budget == 0
 
 
+async def test_policy_beyond_every_attached_executor_is_refused(scheduler, run_dir, executor):
+    await scheduler.set_policy("fixed", k=MAX_DRAFT_TOKENS + 1)  # nobody is there to judge it by
+    async with executor.attached(scheduler):
+        await scheduler.set_policy("fixed", k=MAX_DRAFT_TOKENS)
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=f"k = 99 .*accepted: 0 to {MAX_DRAFT_TOKENS}"
+        ):
+            await scheduler.set_policy("fixed", k=99)
+        assert dict((await scheduler.status()).policy.parameters) == {"k": MAX_DRAFT_TOKENS}
+
+
 async def test_executor_that_comes_later_gets_the_current_policy(scheduler, executor):
     await scheduler.set_policy("fixed", k=1)
     async with executor.attached(scheduler):
