@@ -88,6 +88,11 @@ class LinearFactory:
             packed = MklLinear(weight, bias)
             if self._is_right(packed, weight, bias):
                 return packed
+            if self._layout is LinearLayout.PACKED:
+                raise ValueError(
+                    "linear layout 'packed' does not reproduce the plain product with torch "
+                    f"{torch.__version__}; accepted here: auto, plain"
+                )
         return PlainLinear(weight.clone() if copy and shared else weight, bias)
 
     def _packable(self, weight: torch.Tensor) -> bool:

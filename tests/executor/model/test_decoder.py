@@ -6,6 +6,7 @@ import pytest
 import torch
 from specsched_executor.core import ModelBatch
 from specsched_executor.model import DecoderModel, load_model
+
 from tests.executor.model.batches import Driver
 from tests.executor.model.checkpoints import VOCAB_SIZE, random_model, save_folder
 
@@ -48,7 +49,7 @@ def test_mixed_steps_equal_solo_runs_bit_for_bit(model, block_size):
 
 
 def test_rejected_rows_are_overwritten(model):
-    """Rows written beyond what is accepted leave no trace once their positions are written again."""
+    """Rows written beyond what is accepted leave no trace once written again."""
     driver = Driver(model)
     tokens = random_tokens(30)
     expected = driver.run([(driver.sequence(tokens), 30)])[0][0]

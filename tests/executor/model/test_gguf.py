@@ -8,6 +8,7 @@ import torch
 from specsched_executor.model import ModelFormatError, UnsupportedModelError, load_model
 from specsched_executor.model.gguf.container import GgufFile
 from specsched_executor.model.gguf.quantization import TENSOR_TYPES, dequantize
+
 from tests.executor.model.checkpoints import gguf_metadata, gguf_tensors, random_model, save_gguf
 from tests.executor.model.gguf_writer import F32, write_gguf
 
@@ -83,7 +84,7 @@ def test_missing_metadata(tmp_path):
     metadata = gguf_metadata(model)
     del metadata["llama.context_length"]
     write_gguf(tmp_path / "tiny.gguf", metadata, gguf_tensors(model, F32))
-    with pytest.raises(ModelFormatError, match="metadata 'llama.context_length' is missing"):
+    with pytest.raises(ModelFormatError, match=r"metadata 'llama\.context_length' is missing"):
         load_model(tmp_path / "tiny.gguf")
 
 

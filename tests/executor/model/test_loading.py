@@ -17,6 +17,7 @@ from specsched_executor.model import (
     UnsupportedModelError,
     load_model,
 )
+
 from tests.executor.model.batches import Driver
 from tests.executor.model.checkpoints import (
     VOCAB_SIZE,
@@ -126,7 +127,7 @@ def test_context_limit(tmp_path):
     folder = save_folder(random_model(), tmp_path)
     loaded = load_model(folder, LoadOptions(max_context_tokens=100))
     assert loaded.config.max_context_tokens == 100
-    with pytest.raises(UnsupportedModelError, match="max_context_tokens is 257.*made for 256"):
+    with pytest.raises(UnsupportedModelError, match=r"max_context_tokens is 257.*made for 256"):
         load_model(folder, LoadOptions(max_context_tokens=257))
     with pytest.raises(ValueError, match="is 0; must be at least 1"):
         LoadOptions(max_context_tokens=0)
