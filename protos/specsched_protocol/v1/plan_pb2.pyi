@@ -55,6 +55,8 @@ class _DecisionFlagEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """Rows without any confidence used the prior."""
     DECISION_FLAG_EXTRAPOLATED: _DecisionFlag.ValueType  # 5
     """Rows beyond the last profiled size were priced by extrapolation."""
+    DECISION_FLAG_OUT_OF_BOUND: _DecisionFlag.ValueType  # 6
+    """No budget keeps the policy's bound on the step."""
 
 class DecisionFlag(_DecisionFlag, metaclass=_DecisionFlagEnumTypeWrapper): ...
 
@@ -69,6 +71,8 @@ DECISION_FLAG_PRIOR: DecisionFlag.ValueType  # 4
 """Rows without any confidence used the prior."""
 DECISION_FLAG_EXTRAPOLATED: DecisionFlag.ValueType  # 5
 """Rows beyond the last profiled size were priced by extrapolation."""
+DECISION_FLAG_OUT_OF_BOUND: DecisionFlag.ValueType  # 6
+"""No budget keeps the policy's bound on the step."""
 Global___DecisionFlag: _TypeAlias = DecisionFlag  # noqa: Y015
 
 @_typing.final

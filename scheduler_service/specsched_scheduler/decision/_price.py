@@ -48,9 +48,16 @@ def verify_ms_at(table: CostTable, rows: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def draft_ms_at(table: CostTable, num_requests: int) -> Any:
-    """Cost of a full draft for so many requests."""
-    return _lookup(table.draft_ms, table.draft_slope_ms, num_requests)
+def draft_ms_at(table: CostTable, num_requests: int, num_draft_tokens: int) -> Any:
+    """Cost of drafts of this length for so many requests: the cheapest profiled one long enough."""
+    if num_draft_tokens == 0:
+        return 0.0
+    cheapest = _lookup(table.draft_ms, table.draft_slope_ms, num_requests)
+    for index in range(len(table.short_draft_tokens)):
+        if table.short_draft_tokens[index] >= num_draft_tokens:
+            slope = table.short_draft_slope_ms[index]
+            cheapest = min(cheapest, _lookup(table.short_draft_ms[index], slope, num_requests))
+    return cheapest
 
 
 @njit(cache=True, nogil=True)

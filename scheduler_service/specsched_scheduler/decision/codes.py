@@ -26,6 +26,7 @@ class DecisionFlags(enum.IntFlag):
     REPAIRED = 4
     PRIOR = 8
     EXTRAPOLATED = 16
+    OUT_OF_BOUND = 32
 
 
 class PolicyCode(enum.IntEnum):
@@ -38,3 +39,4 @@ class PolicyCode(enum.IntEnum):
     FIXED = 4
     THRESHOLD = 5
     OFF = 6
+    SLO = 7

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from specsched_scheduler.decision.errors import InvalidRequestError
 
-__all__ = ["MIN_PRICE_MS", "ContextCost", "CostModel", "CostTable"]
+__all__ = ["BOUND_MARGIN", "MIN_PRICE_MS", "ContextCost", "CostModel", "CostTable"]
 
 MIN_VERIFY_SIZES = 3
 MAX_ROWS = 1 << 20
@@ -31,6 +31,8 @@ MIN_PRICE_MS = 1e-6
 """Floor of table(B): where the eager tail descends, a chunk's credit may exceed the step's cost."""
 MIN_NOISE_RATIO = 0.01
 """Two costs closer than this are the same, however quiet the samples."""
+BOUND_MARGIN = 3.0
+"""How many noise ratios a predicted step stays below a bound on its time."""
 
 Samples = Mapping[int, Sequence[float]]
 """Size (rows or requests) -> raw samples in ms."""
@@ -42,7 +44,9 @@ class CostTable(NamedTuple):
     verify_ms: float64 [rows], dense from row 0 to the last profiled size; verify_slope_ms per row
     past its end. verify_floor_ms: its suffix minimum, a lower bound on every longer step (equal to
     verify_ms unless the eager tail descends). stair_end: int64 [rows], the last row of the run of
-    equal costs that a row is in. draft_ms, draft_slope_ms: the same by requests.
+    equal costs that a row is in. draft_ms, draft_slope_ms: the same by requests, of full
+    drafts; short_draft_tokens int64 [m], short_draft_ms float64 [m, requests], short_draft_slope_ms
+    float64 [m]: of the m shorter lengths that were profiled.
     context_ms_per_token * (context tokens - profiled_context * N) is the context term. has_model:
     0 where there were fewer than three verify sizes. noise_ratio: relative spread below which two
     costs count as equal.
@@ -54,6 +58,9 @@ class CostTable(NamedTuple):
     verify_slope_ms: float
     draft_ms: npt.NDArray[np.float64]
     draft_slope_ms: float
+    short_draft_tokens: npt.NDArray[np.int64]
+    short_draft_ms: npt.NDArray[np.float64]
+    short_draft_slope_ms: npt.NDArray[np.float64]
     context_ms_per_token: float
     profiled_context: float
     has_model: int
@@ -79,7 +86,9 @@ class CostModel:
     """Profiled samples of one executor, checked on construction.
 
     verify: rows of the step -> ms samples (> 0). draft: drafting requests -> ms samples (>= 0) of a
-    full draft; empty means drafting is free. capture_limit: largest captured size in rows.
+    full draft; empty means drafting is free. short_drafts: length -> the same for shorter drafts; a
+    length that is not there costs what the next longer one does. capture_limit: largest captured
+    size in rows.
     Raises InvalidRequestError naming the field, with paths as in a plan request (`cost.verify...`).
     """
 
@@ -87,14 +96,16 @@ class CostModel:
     capture_limit: int
     draft: Samples = field(default_factory=dict)
     context: ContextCost = field(default_factory=ContextCost)
+    short_drafts: Mapping[int, Samples] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.capture_limit < 0:
             raise InvalidRequestError("cost.capture_limit", self.capture_limit, "must be >= 0")
         for size, samples in self.verify.items():
             _check_samples("cost.verify", "tokens", size, samples, positive=True)
-        for size, samples in self.draft.items():
-            _check_samples("cost.draft", "requests", size, samples, positive=False)
+        for drafts in (self.draft, *self.short_drafts.values()):
+            for size, samples in drafts.items():
+                _check_samples("cost.draft", "requests", size, samples, positive=False)
 
     @property
     def has_model(self) -> bool:
@@ -105,6 +116,8 @@ class CostModel:
         """The model as flat arrays; see CostTable."""
         verify_ms, verify_slope_ms = _verify_curve(self.verify, self.capture_limit)
         draft_ms, draft_slope_ms = _captured_curve(_medians(self.draft))
+        lengths = sorted(length for length, samples in self.short_drafts.items() if samples)
+        short_ms, short_slope_ms = _stack([self.short_drafts[length] for length in lengths])
         return CostTable(
             verify_ms=verify_ms,
             verify_floor_ms=_suffix_minimum(verify_ms),
@@ -112,6 +125,9 @@ class CostModel:
             verify_slope_ms=verify_slope_ms,
             draft_ms=draft_ms,
             draft_slope_ms=draft_slope_ms,
+            short_draft_tokens=np.array(lengths, dtype=np.int64),
+            short_draft_ms=short_ms,
+            short_draft_slope_ms=short_slope_ms,
             context_ms_per_token=float(self.context.ms_per_token),
             profiled_context=float(self.context.profiled_tokens_per_request),
             has_model=int(self.has_model),
@@ -165,6 +181,19 @@ def _captured_curve(points: Mapping[int, float]) -> tuple[npt.NDArray[np.float64
     if not points:
         return np.zeros(1), 0.0
     return _staircase(points), _last_slope(points)
+
+
+def _stack(
+    drafts: Sequence[Samples],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Curves of several draft lengths as one array, each extended to the longest by its slope."""
+    curves = [_captured_curve(_medians(samples)) for samples in drafts]
+    longest = max((len(curve) for curve, _ in curves), default=1)
+    stacked = np.zeros((len(curves), longest))
+    for row, (curve, slope) in zip(stacked, curves, strict=True):
+        row[: len(curve)] = curve
+        row[len(curve) :] = curve[-1] + slope * np.arange(1, longest - len(curve) + 1)
+    return stacked, np.array([slope for _, slope in curves], dtype=np.float64)
 
 
 def _verify_curve(verify: Samples, capture_limit: int) -> tuple[npt.NDArray[np.float64], float]:

@@ -10,6 +10,7 @@ from specsched_scheduler.decision.cost import CostTable
 from specsched_scheduler.decision.inputs import DecisionInputs, DecisionOutcome
 from specsched_scheduler.decision.reference import StepView, verify_ms
 from specsched_scheduler.decision.workspace import RunningMean
+from specsched_scheduler.policies.base import PolicyChoice
 from specsched_scheduler.policies.registry import BuiltPolicy
 
 __all__ = ["decide"]
@@ -37,7 +38,7 @@ def decide(
         verify_lens=_count_per_row(admitted, inputs),
         max_verify_len=choice.max_verify_len,
         model_state=ModelState.OK if step.has_model else ModelState.NO_MODEL,
-        flags=_flags(step, budget, choice.max_verify_len),
+        flags=_flags(step, budget, choice),
         num_repaired=step.repaired.num_repaired,
         expected_tokens=step.num_sampling + float(survival.sum()),
         expected_ms=float(step.price(np.array([budget]))[0]) if step.has_model else None,
@@ -52,9 +53,9 @@ def _count_per_row(
     return np.bincount(rows, minlength=inputs.num_requests).astype(np.int64)
 
 
-def _flags(step: StepView, budget: int, max_verify_len: int | None) -> DecisionFlags:
-    flags = DecisionFlags.NONE
-    num_drafts, cap = step.num_drafts(max_verify_len), step.inputs.max_budget
+def _flags(step: StepView, budget: int, choice: PolicyChoice) -> DecisionFlags:
+    flags = DecisionFlags.OUT_OF_BOUND if choice.is_out_of_bound else DecisionFlags.NONE
+    num_drafts, cap = step.num_drafts(choice.max_verify_len), step.inputs.max_budget
     num_rows = step.inputs.num_other_tokens
     reachable = min(num_drafts, cap)
     low, high = verify_ms(step.table, np.array([num_rows, num_rows + reachable])).tolist()

@@ -23,10 +23,16 @@ from specsched_scheduler.decision._gains import (
     summarise_batch,
 )
 from specsched_scheduler.decision._order import Choice, first_maximum, order_all, sum_first
-from specsched_scheduler.decision._price import Objective, draft_ms_at, price_at, verify_ms_at
+from specsched_scheduler.decision._price import (
+    Objective,
+    draft_ms_at,
+    price_at,
+    stair_end_at,
+    verify_ms_at,
+)
 from specsched_scheduler.decision._search import search_budget
 from specsched_scheduler.decision.codes import NO_CAP, DecisionFlags, ModelState, PolicyCode
-from specsched_scheduler.decision.cost import CostTable
+from specsched_scheduler.decision.cost import BOUND_MARGIN, CostTable
 from specsched_scheduler.decision.step import PolicyRule, StepInput, StepPlan
 from specsched_scheduler.decision.workspace import RunningMean, Workspace
 
@@ -38,33 +44,63 @@ GREEDY_CAUSAL = int(PolicyCode.GREEDY_CAUSAL)
 FIXED = int(PolicyCode.FIXED)
 THRESHOLD = int(PolicyCode.THRESHOLD)
 OFF = int(PolicyCode.OFF)
+SLO = int(PolicyCode.SLO)
 OK, NO_MODEL = int(ModelState.OK), int(ModelState.NO_MODEL)
 FLAT, CAPPED = int(DecisionFlags.FLAT), int(DecisionFlags.CAPPED)
 REPAIRED, PRIOR = int(DecisionFlags.REPAIRED), int(DecisionFlags.PRIOR)
 EXTRAPOLATED = int(DecisionFlags.EXTRAPOLATED)
+OUT_OF_BOUND = int(DecisionFlags.OUT_OF_BOUND)
+MS_PER_SECOND = 1e3
 
 
 @njit(cache=True, nogil=True)
-def _objective_of(table: CostTable, batch: Batch, num_rows: int, num_left_out: int) -> Any:
+def _objective_of(table: CostTable, batch: Batch, step: StepInput, num_left_out: int) -> Any:
     """The ratio to maximise, with `num_left_out` prefill rows charged to nobody."""
+    num_rows = step.num_other_tokens
     relative = batch.context_tokens - table.profiled_context * batch.num_sampling
     return Objective(
         table,
         batch.total_weight,
         batch.max_weight,
         num_rows,
-        draft_ms_at(table, batch.num_sampling),
+        draft_ms_at(table, batch.num_sampling, step.next_draft_tokens),
         verify_ms_at(table, num_rows) - verify_ms_at(table, num_rows - num_left_out),
         table.context_ms_per_token * relative,
     )
 
 
 @njit(cache=True, nogil=True)
+def _within(whole_step: Objective, reach: int, max_step_ms: float) -> Any:
+    """StepView.within: the largest B up to which every step keeps the bound, -1 for none."""
+    longest_ms = max_step_ms / (1.0 + BOUND_MARGIN * whole_step.table.noise_ratio)
+    budget = -1
+    while budget < reach:
+        stair_end = min(stair_end_at(whole_step, budget + 1), reach)
+        if price_at(whole_step, stair_end) > longest_ms:
+            break
+        budget = stair_end
+    return budget
+
+
+@njit(cache=True, nogil=True)
+def _bounded_reach(policy: PolicyRule, whole_step: Objective, reach: int) -> Any:
+    """(most drafts within the bounds of `slo`, flags); see policies.builtin.Slo."""
+    if policy.code != SLO:
+        return reach, 0
+    bounded = _within(whole_step, reach, policy.max_step_ms)
+    if bounded < 0:
+        return 0, OUT_OF_BOUND
+    if policy.min_tokens_per_second <= 0.0:
+        return bounded, 0
+    at_floor = _within(whole_step, bounded, MS_PER_SECOND / policy.min_tokens_per_second)
+    return (bounded, OUT_OF_BOUND) if at_floor < 0 else (at_floor, 0)
+
+
+@njit(cache=True, nogil=True)
 def _search(
-    policy_code: int, objective: Objective, num_gains: int, max_budget: int, workspace: Workspace
+    policy_code: int, objective: Objective, num_gains: int, reach: int, workspace: Workspace
 ) -> Any:
     """The choice of a policy that maximises the ratio."""
-    reach = min(max_budget, num_gains)
     if policy_code != GREEDY_CAUSAL:
         return search_budget(objective, num_gains, reach, workspace)
     order_all(workspace, num_gains, objective.max_weight)
@@ -118,21 +154,24 @@ def decide_step(
     batch = summarise_batch(step)
     threshold = policy.parameter if policy.code == THRESHOLD else np.inf
     gains = collect_gains(step, cap, threshold, prior, workspace)
-    num_left_out = step.num_prefill_tokens if policy.code == THROUGHPUT else 0
-    objective = _objective_of(table, batch, step.num_other_tokens, num_left_out)
-    if policy.code <= GREEDY_CAUSAL and table.has_model:
-        choice = _search(policy.code, objective, gains.num_gains, step.max_budget, workspace)
+    leaves_out = policy.code in (THROUGHPUT, SLO)
+    objective = _objective_of(table, batch, step, step.num_prefill_tokens if leaves_out else 0)
+    whole_step = _objective_of(table, batch, step, 0)
+    bound_flags = 0
+    if (policy.code <= GREEDY_CAUSAL or policy.code == SLO) and table.has_model:
+        reach = min(step.max_budget, gains.num_gains)
+        reach, bound_flags = _bounded_reach(policy, whole_step, reach)
+        choice = _search(policy.code, objective, gains.num_gains, reach, workspace)
     else:
         choice = _count(policy.code, batch, gains, step.max_budget, workspace)
     admitted = choice.gain_sum
     if batch.is_weighted:
         admitted = sum_admitted_survival(step, cap, choice, workspace)
-    whole_step = _objective_of(table, batch, step.num_other_tokens, 0)
     return StepPlan(
         choice.budget,
         cap,
         OK if table.has_model else NO_MODEL,
-        _flags_of(objective, gains, choice.budget, step.max_budget),
+        _flags_of(objective, gains, choice.budget, step.max_budget) | bound_flags,
         gains.num_repaired,
         gains.num_drafts,
         batch.num_sampling + admitted,

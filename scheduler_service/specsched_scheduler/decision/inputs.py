@@ -25,6 +25,7 @@ class DecisionInputs:
     num_draft_tokens uint32 [R] (at most k); has_confidence bool [R]; samples bool [R], False inside
     a chunked prefill; weight float [R], finite and >= 0; context_tokens integer [R], >= 0.
     num_other_tokens: T. num_prefill_tokens: P, at most T. max_budget: NO_CAP for none.
+    next_draft_tokens: length of the drafts made at the end of the step, NO_CAP for full ones.
     Raises InvalidRequestError naming the field, with paths as in a plan request.
     """
 
@@ -37,6 +38,7 @@ class DecisionInputs:
     num_other_tokens: int
     num_prefill_tokens: int = 0
     max_budget: int = NO_CAP
+    next_draft_tokens: int = NO_CAP
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -58,7 +60,7 @@ class DecisionInputs:
                 raise InvalidRequestError(name, shape, f"must have {self.num_requests} rows")
 
     def _check_counts(self) -> None:
-        for name in ("num_other_tokens", "num_prefill_tokens", "max_budget"):
+        for name in ("num_other_tokens", "num_prefill_tokens", "max_budget", "next_draft_tokens"):
             value = getattr(self, name)
             if not 0 <= value <= MAX_COUNT:
                 raise InvalidRequestError(name, value, f"must be in 0..{MAX_COUNT}")
@@ -95,6 +97,7 @@ class DecisionInputs:
             num_other_tokens=self.num_other_tokens,
             num_prefill_tokens=self.num_prefill_tokens,
             max_budget=self.max_budget,
+            next_draft_tokens=self.next_draft_tokens,
         )
 
 

@@ -17,11 +17,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from specsched_scheduler.decision.cost import MIN_PRICE_MS, CostTable
+from specsched_scheduler.decision.cost import BOUND_MARGIN, MIN_PRICE_MS, CostTable
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, new_running_mean
 
-__all__ = ["Repaired", "StepView", "repair", "verify_ms"]
+__all__ = ["Repaired", "StepView", "draft_ms", "repair", "verify_ms"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,6 +74,20 @@ def _sum_in_order(values: Floats) -> Floats:
 def verify_ms(table: CostTable, rows: npt.NDArray[np.int64]) -> Floats:
     """Cost of steps of so many rows, in ms."""
     return _lookup(table.verify_ms, table.verify_slope_ms, rows)
+
+
+def draft_ms(table: CostTable, num_requests: int, num_draft_tokens: int) -> float:
+    """Cost of drafts of this length, in ms: of the cheapest profiled length that is enough."""
+    if num_draft_tokens == 0:
+        return 0.0
+    requests = np.array([num_requests])
+    costs = [_lookup(table.draft_ms, table.draft_slope_ms, requests)]
+    for length, curve, slope in zip(
+        table.short_draft_tokens, table.short_draft_ms, table.short_draft_slope_ms, strict=True
+    ):
+        if length >= num_draft_tokens:
+            costs.append(_lookup(curve, float(slope), requests))
+    return float(np.min(costs))
 
 
 def _lookup(curve: Floats, slope: float, index: npt.NDArray[np.int64]) -> Floats:
@@ -139,6 +153,20 @@ class StepView:
         ranked: npt.NDArray[np.int64] = (rows * self.gain.shape[1] + positions)[order]
         return ranked
 
+    @cached_property
+    def reach(self) -> int:
+        """Most drafts that may be worth a row: those of positive gain, up to the executor's cap."""
+        return min(int((self.gain[self.eligible()] > 0.0).sum()), self.inputs.max_budget)
+
+    def within(self, max_step_ms: float) -> int | None:
+        """Largest B up to which no step of 0..B drafts, prefill included, is predicted to last
+        longer than max_step_ms less a margin for noise; None where not even B = 0 is."""
+        longest_ms = max_step_ms / (1.0 + BOUND_MARGIN * self.table.noise_ratio)
+        is_within = self.price(np.arange(self.reach + 1)) <= longest_ms
+        if not is_within[0]:
+            return None
+        return int(np.argmin(is_within)) - 1 if not is_within.all() else self.reach
+
     def context_ms(self) -> float:
         """Cost of the context read, relative to the profiled context."""
         tokens = int(self.inputs.context_tokens[self.inputs.samples].sum())
@@ -148,15 +176,13 @@ class StepView:
     def price(self, budgets: npt.NDArray[np.int64], num_left_out: int = 0) -> Floats:
         """price(B) in ms for each budget; num_left_out: prefill rows charged to nobody."""
         rows = np.array([self.inputs.num_other_tokens], dtype=np.int64)
-        curve, slope = self.table.draft_ms, self.table.draft_slope_ms
-        draft = _lookup(curve, slope, np.array([self.num_sampling]))
+        draft = draft_ms(self.table, self.num_sampling, self.inputs.next_draft_tokens)
         chunk = verify_ms(self.table, rows) - verify_ms(self.table, rows - num_left_out)
         table_ms = np.maximum(draft + verify_ms(self.table, rows + budgets) - chunk, MIN_PRICE_MS)
         return np.maximum(table_ms + self.context_ms(), table_ms / 10.0)
 
     def ratio(self, num_left_out: int = 0) -> Floats:
-        """(W + sum of the B largest gains) / price(B) for B = 0..positive gains, max_budget."""
-        gains = self.gain.reshape(-1)[self.ranked()]
-        gains = gains[gains > 0.0][: self.inputs.max_budget]
+        """(W + sum of the B largest gains) / price(B) for B = 0..reach."""
+        gains = self.gain.reshape(-1)[self.ranked()][: self.reach]
         sums = np.concatenate([[0.0], np.cumsum(gains)])
         return (self.total_weight + sums) / self.price(np.arange(len(sums)), num_left_out)

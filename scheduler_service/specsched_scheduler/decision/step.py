@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from specsched_scheduler.decision.codes import NO_CAP
+
 __all__ = ["PolicyRule", "StepInput", "StepPlan"]
 
 
 class PolicyRule(NamedTuple):
-    """A built-in policy: a PolicyCode other than PYTHON, and its parameter (k, p or 0)."""
+    """A built-in policy, by a PolicyCode other than PYTHON, and what it was given.
+
+    parameter: k of `fixed`, p of `threshold`, else 0. max_step_ms, min_tokens_per_second: bounds of
+    `slo`; inf and 0 bind nothing. fairness: alpha, which the caller applies to the weights.
+    """
 
     code: int
-    parameter: float
+    parameter: float = 0.0
+    max_step_ms: float = math.inf
+    min_tokens_per_second: float = 0.0
+    fairness: float = 0.0
 
 
 class StepInput(NamedTuple):
@@ -24,6 +34,7 @@ class StepInput(NamedTuple):
     num_draft_tokens: uint32 [R], clamped to k. has_confidence, samples: uint8 or bool [R].
     weight: float32 or float64 [R], >= 0; an impossible one counts as 1. context_tokens: uint32 or
     wider [R]. num_other_tokens (T) >= num_prefill_tokens (P) >= 0. max_budget: NO_CAP for none.
+    next_draft_tokens: length of the drafts made at the end of the step, NO_CAP for full ones.
     """
 
     confidence: npt.NDArray[np.floating[Any]]
@@ -36,6 +47,7 @@ class StepInput(NamedTuple):
     num_other_tokens: int
     num_prefill_tokens: int
     max_budget: int
+    next_draft_tokens: int = NO_CAP
 
 
 class StepPlan(NamedTuple):

@@ -89,12 +89,13 @@ def flags_to_message(flags: DecisionFlags) -> list[plan_pb2.DecisionFlag.ValueTy
 
 
 def cost_model_from_message(message: plan_pb2.CostModel, max_draft_tokens: int) -> CostModel:
-    """The cost profile. Of the draft costs, those of a full draft of max_draft_tokens count."""
-    full_drafts = [
-        (f"cost.draft[{index}].requests", entry.requests, entry.ms)
-        for index, entry in enumerate(message.draft)
-        if not entry.HasField("draft_tokens") or entry.draft_tokens == max_draft_tokens
-    ]
+    """The cost profile. A draft cost without a length is that of max_draft_tokens."""
+    drafts: dict[int, list[_Entry]] = {max_draft_tokens: []}
+    for index, entry in enumerate(message.draft):
+        length = entry.draft_tokens if entry.HasField("draft_tokens") else max_draft_tokens
+        if length > 0:  # no draft costs nothing
+            field = f"cost.draft[{index}].requests"
+            drafts.setdefault(length, []).append((field, entry.requests, entry.ms))
     verify = [
         (f"cost.verify[{index}].tokens", entry.tokens, entry.ms)
         for index, entry in enumerate(message.verify)
@@ -107,12 +108,21 @@ def cost_model_from_message(message: plan_pb2.CostModel, max_draft_tokens: int) 
     return CostModel(
         verify=_by_size(verify),
         capture_limit=message.capture_limit,
-        draft=_by_size(full_drafts),
+        draft=_by_size(drafts[max_draft_tokens]),
         context=context,
+        short_drafts={
+            length: _by_size(entries)
+            for length, entries in drafts.items()
+            if length < max_draft_tokens
+        },
     )
 
 
-def _by_size(entries: Iterable[tuple[str, int, Iterable[float]]]) -> dict[int, tuple[float, ...]]:
+_Entry = tuple[str, int, Iterable[float]]
+"""Path of a size's field, the size, its samples."""
+
+
+def _by_size(entries: Iterable[_Entry]) -> dict[int, tuple[float, ...]]:
     samples: dict[int, tuple[float, ...]] = {}
     for field, size, values in entries:
         if size in samples:

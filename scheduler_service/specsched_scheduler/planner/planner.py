@@ -13,7 +13,7 @@ from specsched_protocol.plan import StepReport
 from specsched_protocol.shm.plan_area import latest_publication
 
 from specsched_scheduler.decision.cost import CostModel, CostTable
-from specsched_scheduler.decision.step import PolicyRule, StepPlan
+from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._latency import quantile_ns
@@ -144,7 +144,7 @@ class Planner:
             generation=0,
             epoch=self._regions.lane.epoch,
             policy_id=policy.policy_id,
-            rule=PolicyRule(int(policy.code), float(policy.parameter)),
+            rule=policy.rule,
             doorbell_fd=self._regions.doorbell.fileno(),
             wake_fd=self._wake.fileno(),
             decided_fd=-1 if decided is None else decided.fileno(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from specsched_protocol.shm.plan_arrays import GatheredConfidences, RequestArray
 
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostTable
-from specsched_scheduler.decision.step import StepPlan
+from specsched_scheduler.decision.step import PolicyRule, StepPlan
 from specsched_scheduler.decision.workspace import RunningMean
 
 __all__ = [
@@ -64,17 +65,32 @@ PythonPolicy = Callable[[PlannedStep], StepPlan]
 class PolicySelection:
     """The policy to plan by. `decide` is set if and only if `code` is PYTHON.
 
-    policy_id is written into every decision, for the executor and for watchers.
+    policy_id is written into every decision, for the executor and for watchers. The numbers are
+    those of PolicyRule.
     """
 
     policy_id: int
     code: PolicyCode
     parameter: float = 0.0
     decide: PythonPolicy | None = None
+    max_step_ms: float = math.inf
+    min_tokens_per_second: float = 0.0
+    fairness: float = 0.0
 
     def __post_init__(self) -> None:
         if (self.code is PolicyCode.PYTHON) != (self.decide is not None):
             raise ValueError(f"policy code {self.code.name} with decide={self.decide!r}")
+
+    @property
+    def rule(self) -> PolicyRule:
+        """What the compiled decision runs, in the types it is compiled for."""
+        return PolicyRule(
+            int(self.code),
+            float(self.parameter),
+            float(self.max_step_ms),
+            float(self.min_tokens_per_second),
+            float(self.fairness),
+        )
 
 
 @dataclass(frozen=True, slots=True)

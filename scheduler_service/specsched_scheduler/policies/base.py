@@ -32,6 +32,7 @@ class Parameter:
     """A number that a policy takes.
 
     default: None makes it required. minimum, maximum: both included. is_integer: no fraction.
+    is_quiet: left out of the policy's text where it has its default.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Parameter:
     minimum: float = float("-inf")
     maximum: float = float("inf")
     is_integer: bool = False
+    is_quiet: bool = False
 
     def check(self, policy: str, value: float) -> float:
         """The value as the policy gets it; PolicyError where it is out of range."""
@@ -57,11 +59,13 @@ class PolicyChoice:
     """What a policy decides for one step.
 
     budget: B >= 0; more than the drafts present or than the executor's cap is cut down to them.
-    max_verify_len: cap per request beside B, None for none.
+    max_verify_len: cap per request beside B, None for none. is_out_of_bound: the policy has a bound
+    that no budget keeps in this step.
     """
 
     budget: int
     max_verify_len: int | None = None
+    is_out_of_bound: bool = False
 
 
 class Policy(Protocol):

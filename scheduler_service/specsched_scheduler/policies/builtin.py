@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
 
 from specsched_scheduler.decision.codes import NO_CAP, PolicyCode
+from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.reference import StepView
+from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.policies.base import Parameter, PolicyChoice
 
-__all__ = ["BUILT_IN", "Fixed", "GreedyCausal", "Off", "Ratio", "Threshold", "Throughput"]
+__all__ = ["BUILT_IN", "BuiltIn"]
+
+_MS_PER_SECOND = 1e3
+_FAIRNESS = Parameter("fairness", default=0.0, minimum=0.0, maximum=4.0, is_quiet=True)
 
 
 def _verify_all(step: StepView) -> PolicyChoice:
@@ -23,10 +29,14 @@ class Throughput:
 
     A chunk is in the step whatever is verified. With it in the denominator every draft looks cheap
     in just the steps that are full.
+
+    fairness: alpha of specsched_protocol.fairness. It multiplies the weights before they come here.
     """
 
-    code = PolicyCode.THROUGHPUT
-    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    parameters: ClassVar[tuple[Parameter, ...]] = (_FAIRNESS,)
+
+    def __init__(self, fairness: float) -> None:
+        self.rule = PolicyRule(int(PolicyCode.THROUGHPUT), fairness=fairness)
 
     def decide(self, step: StepView) -> PolicyChoice:
         """Search the whole staircase: it has more than one hump."""
@@ -41,7 +51,7 @@ class Ratio:
     DSpark, arXiv 2607.05147, section 3.2: tau * SPS(B), expected tokens times steps per second.
     """
 
-    code = PolicyCode.RATIO
+    rule = PolicyRule(int(PolicyCode.RATIO))
     parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     def decide(self, step: StepView) -> PolicyChoice:
@@ -59,7 +69,7 @@ class GreedyCausal:
     first stair that does not pay for its first row.
     """
 
-    code = PolicyCode.GREEDY_CAUSAL
+    rule = PolicyRule(int(PolicyCode.GREEDY_CAUSAL))
     parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     def decide(self, step: StepView) -> PolicyChoice:
@@ -75,13 +85,13 @@ class GreedyCausal:
 class Fixed:
     """At most k drafts of each request, all of them. Needs no cost model."""
 
-    code = PolicyCode.FIXED
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("k", minimum=0, maximum=NO_CAP - 1, is_integer=True),
     )
 
     def __init__(self, k: int) -> None:
         self.k = k
+        self.rule = PolicyRule(int(PolicyCode.FIXED), float(k))
 
     def decide(self, step: StepView) -> PolicyChoice:
         """All drafts within the cap."""
@@ -91,21 +101,67 @@ class Fixed:
 class Threshold:
     """As many drafts as have a survival of at least p. Needs no cost model."""
 
-    code = PolicyCode.THRESHOLD
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("p", minimum=0.0, maximum=1.0),)
 
     def __init__(self, p: float) -> None:
         self.p = p
+        self.rule = PolicyRule(int(PolicyCode.THRESHOLD), p)
 
     def decide(self, step: StepView) -> PolicyChoice:
         """Count them."""
         return PolicyChoice(int((step.eligible() & (step.survival >= self.p)).sum()))
 
 
+class Slo:
+    """Most throughput, by the same ratio, within a bound on the time of a step.
+
+    step_ms: no step is predicted to last longer, prefill included; where even the step without
+    drafts would, B = 0. min_tokens_per_second: of each request. Every request gets at least one
+    token a step, so that steps of 1000 / min_tokens_per_second ms keep the floor whatever is
+    accepted; where the step without drafts lasts longer, only accepted drafts can reach the floor,
+    and it gives way to the ratio. 0 binds nothing; either must be given. Predictions stay below a
+    bound by BOUND_MARGIN noise ratios of the cost model.
+    """
+
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("step_ms", default=0.0, minimum=0.0, maximum=1e6),
+        Parameter("min_tokens_per_second", default=0.0, minimum=0.0, maximum=1e6, is_quiet=True),
+        _FAIRNESS,
+    )
+
+    def __init__(self, step_ms: float, min_tokens_per_second: float, fairness: float) -> None:
+        if step_ms == 0.0 and min_tokens_per_second == 0.0:
+            raise PolicyError(
+                "policy slo: step_ms = 0 and min_tokens_per_second = 0 bind nothing; accepted: one"
+                " above 0, e.g. slo(step_ms=20)"
+            )
+        self.rule = PolicyRule(
+            int(PolicyCode.SLO),
+            max_step_ms=step_ms or math.inf,
+            min_tokens_per_second=min_tokens_per_second,
+            fairness=fairness,
+        )
+
+    def decide(self, step: StepView) -> PolicyChoice:
+        """Search the staircase up to the bound."""
+        if not step.has_model:
+            return _verify_all(step)
+        reach = step.within(self.rule.max_step_ms)
+        if reach is None:
+            return PolicyChoice(0, is_out_of_bound=True)
+        ratio = step.ratio(step.inputs.num_prefill_tokens)
+        floor = self.rule.min_tokens_per_second
+        at_floor = step.within(_MS_PER_SECOND / floor) if floor > 0.0 else reach
+        if at_floor is not None:
+            reach = min(reach, at_floor)
+        budget = int(np.argmax(ratio[: reach + 1]))
+        return PolicyChoice(budget, is_out_of_bound=at_floor is None)
+
+
 class Off:
     """No draft is verified."""
 
-    code = PolicyCode.OFF
+    rule = PolicyRule(int(PolicyCode.OFF))
     parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     def decide(self, step: StepView) -> PolicyChoice:  # noqa: ARG002 - the protocol's argument
@@ -113,11 +169,15 @@ class Off:
         return PolicyChoice(0)
 
 
-BUILT_IN: dict[str, type[Throughput | Ratio | GreedyCausal | Fixed | Threshold | Off]] = {
+BuiltIn = Throughput | Slo | Ratio | GreedyCausal | Fixed | Threshold | Off
+"""Each has a `rule`: the same policy for the compiled decision."""
+
+BUILT_IN: dict[str, type[BuiltIn]] = {
     "throughput": Throughput,
     "ratio": Ratio,
     "greedy-causal": GreedyCausal,
     "fixed": Fixed,
     "threshold": Threshold,
     "off": Off,
+    "slo": Slo,
 }

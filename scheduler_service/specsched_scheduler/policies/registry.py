@@ -12,7 +12,7 @@ from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.policies.base import Parameter, Policy, PolicyChoice, PolicyFactory
-from specsched_scheduler.policies.builtin import BUILT_IN
+from specsched_scheduler.policies.builtin import BUILT_IN, BuiltIn
 from specsched_scheduler.policies.spec import PolicySpec
 
 __all__ = ["ENTRY_POINT_GROUP", "BuiltPolicy", "available_policies", "build_policy"]
@@ -24,8 +24,9 @@ ENTRY_POINT_GROUP = "specsched.policies"
 class BuiltPolicy:
     """A policy ready to decide.
 
-    spec: its name and every parameter by name. rule: what the compiled decision runs; its code is
-    PolicyCode.PYTHON for a policy of an entry point, which only `decide` can run.
+    spec: its name and its parameters by name, without quiet ones at their default. rule: what the
+    compiled decision runs; its code is PolicyCode.PYTHON for a policy of an entry point, which only
+    `decide` can run.
     """
 
     spec: PolicySpec
@@ -59,12 +60,16 @@ def build_policy(policy: PolicySpec | str) -> BuiltPolicy:
     factory = _find(spec.name)
     declared = factory.parameters
     parameters = _bind(spec, declared)
-    bound = PolicySpec(spec.name, parameters)
-    if spec.name not in BUILT_IN:
-        return BuiltPolicy(bound, PolicyRule(int(PolicyCode.PYTHON), 0.0), factory(**parameters))
-    code = int(BUILT_IN[spec.name].code)
-    parameter = float(next(iter(parameters.values()), 0.0))
-    return BuiltPolicy(bound, PolicyRule(code, parameter), factory(**parameters))
+    shown = {
+        one.name: parameters[one.name]
+        for one in declared
+        if not one.is_quiet or parameters[one.name] != one.default
+    }
+    bound = PolicySpec(spec.name, shown)
+    built = factory(**parameters)
+    is_built_in = spec.name in BUILT_IN
+    rule = cast("BuiltIn", built).rule if is_built_in else PolicyRule(int(PolicyCode.PYTHON))
+    return BuiltPolicy(bound, rule, built)
 
 
 def _find(name: str) -> PolicyFactory:

@@ -19,7 +19,8 @@ def select_policy(policy: BuiltPolicy, *, policy_id: int) -> PolicySelection:
     """`policy` for a planner, which writes `policy_id` into every decision made by it."""
     code = PolicyCode(policy.rule.code)
     in_python = _in_python(policy) if code is PolicyCode.PYTHON else None
-    return PolicySelection(policy_id, code, policy.rule.parameter, in_python)
+    numbers = policy.rule._asdict() | {"code": code}
+    return PolicySelection(policy_id=policy_id, decide=in_python, **numbers)
 
 
 def _in_python(policy: BuiltPolicy) -> PythonPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,17 @@ from tests.scheduler_service.decision.oracle import Step
 from tests.scheduler_service.decision.recipes import RECIPES, Recipe
 from tests.scheduler_service.decision.strategies import steps
 
-POLICIES = ["throughput", "ratio", "greedy-causal", "fixed(2)", "threshold(0.3)", "off"]
+POLICIES = [
+    "throughput",
+    "ratio",
+    "greedy-causal",
+    "fixed(2)",
+    "threshold(0.3)",
+    "off",
+    "slo(3)",
+    "slo(24)",
+    "slo(step_ms=40, min_tokens_per_second=45)",
+]
 
 
 def run(
@@ -120,6 +131,27 @@ def test_nothing_is_allocated_per_decision(text: str) -> None:
     decide_often(1, rule, step, table, *state)
     _nrt_python.memsys_enable_stats()
     assert num_allocations(100) == num_allocations(1)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 9, NO_CAP])
+@pytest.mark.parametrize("num_requests", [1, 6, 40])
+def test_the_price_holds_the_draft_to_come(length: int, num_requests: int) -> None:
+    """The cheapest profiled length that is enough; a length never profiled costs the next one."""
+    table = CostModel(
+        {1: [1.0], 64: [1.2], 128: [1.5], 256: [3.0]},
+        256,
+        draft={1: [0.5], 8: [0.9], 32: [2.0]},
+        short_drafts={1: {1: [0.2], 32: [0.6]}, 3: {1: [0.6], 8: [0.7], 32: [1.0]}, 2: {}},
+    ).compile()
+    inputs = dataclasses.replace(uniform(num_requests, 4, 0.6), next_draft_tokens=length)
+    plan = assert_same(inputs, build_policy("throughput"), table)
+    one, full = {1: (0.2, 0.5), 6: (0.6, 0.9), 40: (0.6 + 8 * 0.4 / 31, 2.0 + 8 * 1.1 / 24)}[
+        num_requests
+    ]
+    three = {1: 0.6, 6: 0.7, 40: 1.0 + 8 * 0.3 / 24}[num_requests]
+    three = min(three, full)
+    draft_ms = {0: 0.0, 1: min(one, three), 2: three, 3: three}.get(length, full)
+    assert plan.expected_ms - table.verify_ms[num_requests + plan.budget] == pytest.approx(draft_ms)
 
 
 def uniform(num_requests: int, k: int, value: float) -> DecisionInputs:

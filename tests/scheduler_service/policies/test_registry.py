@@ -42,6 +42,15 @@ from tests.scheduler_service.policies.steps import TABLE, step
         ("fixed( k = 2 )", "fixed(2)", 2.0),
         ("threshold(0.3)", "threshold(0.3)", 0.3),
         ("threshold(p=1e-3)", "threshold(0.001)", 1e-3),
+        ("throughput(fairness=0)", "throughput", 0.0),
+        ("throughput(1)", "throughput(1)", 0.0),
+        ("slo(5)", "slo(5)", 0.0),
+        ("slo(5, 0, 0.5)", "slo(step_ms=5, fairness=0.5)", 0.0),
+        (
+            "slo(min_tokens_per_second=50)",
+            "slo(step_ms=0, min_tokens_per_second=50)",
+            0.0,
+        ),
     ],
 )
 def test_text_form(text: str, shown: str, parameter: float) -> None:
@@ -69,6 +78,9 @@ def test_text_form(text: str, shown: str, parameter: float) -> None:
         ("fixed", "policy fixed needs its parameter k, e.g. fixed(k=1)"),
         ("fixed(-1)", "policy fixed: k = -1 must be an integer in 0..4.29497e+09"),
         ("fixed(1.5)", "policy fixed: k = 1.5 must be an integer"),
+        ("slo", "policy slo: step_ms = 0 and min_tokens_per_second = 0 bind nothing"),
+        ("slo(-1)", "policy slo: step_ms = -1 must be a number in 0..1e+06"),
+        ("throughput(fairness=5)", "policy throughput: fairness = 5 must be a number in 0..4"),
         ("threshold(1.1)", "policy threshold: p = 1.1 must be a number in 0..1"),
         ("threshold(-0.1)", "policy threshold: p = -0.1 must be a number in 0..1"),
         (
