@@ -26,6 +26,7 @@ CLIENT_NAMES = {
     "SchedulerClient",
     "ServerError",
     "SpecschedError",
+    "TokenLogprob",
     "UnsupportedError",
 }
 

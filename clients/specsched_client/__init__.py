@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from specsched_client._fake import FakeTransport
     from specsched_client._sampling import Sampling
     from specsched_client._scheduler_client import AsyncSchedulerClient, SchedulerClient
-    from specsched_client._types import Completion, Delta
+    from specsched_client._types import Completion, Delta, TokenLogprob
 
 __all__ = [
     "AsyncClient",
@@ -49,6 +49,7 @@ __all__ = [
     "SchedulerClient",
     "ServerError",
     "SpecschedError",
+    "TokenLogprob",
     "UnsupportedError",
 ]
 
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "FakeTransport": "_fake",
     "Sampling": "_sampling",
     "SchedulerClient": "_scheduler_client",
+    "TokenLogprob": "_types",
 }
 
 

@@ -14,7 +14,13 @@ from specsched_protocol.v1 import executor_pb2
 
 from specsched_client import _methods as methods
 from specsched_client._deadline import Deadline
-from specsched_client._generation import Generation, needs_text, whole_of
+from specsched_client._generation import (
+    Generation,
+    completions_of,
+    needs_text,
+    require_single,
+    whole_of,
+)
 from specsched_client._sampling import Sampling
 from specsched_client._targets import DEFAULT_TARGET, DEFAULT_TIMEOUT_S
 from specsched_client._tokenizer import HuggingFaceCodec, TokenizerArchive
@@ -61,9 +67,22 @@ class AsyncClient:
         request_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Completion:
-        """The whole output for a prompt."""
+        """The whole output for a prompt; for n above 1 there is `generate_all`."""
+        require_single(sampling)
         deltas = self._run(prompt, sampling, request_id, timeout_s, stream=False)
         return whole_of([delta async for delta in deltas])
+
+    async def generate_all(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        *,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Completion]:
+        """The n outputs for a prompt, whole and in order."""
+        deltas = self._run(prompt, sampling, request_id, timeout_s, stream=False)
+        return completions_of([delta async for delta in deltas])
 
     def stream(
         self,
@@ -73,7 +92,7 @@ class AsyncClient:
         request_id: str | None = None,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[Delta]:
-        """Output as it comes; the last delta carries the completion. Closing it aborts."""
+        """Output as it comes; an output's last delta carries its completion. Closing it aborts."""
         return self._run(prompt, sampling, request_id, timeout_s, stream=True)
 
     async def abort(

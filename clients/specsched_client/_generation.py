@@ -9,8 +9,8 @@ from typing import cast
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from specsched_client._errors import InvalidRequestError, ServerError
+from specsched_client._output import Output
 from specsched_client._sampling import Sampling
-from specsched_client._stop_text import StopTrimmer
 from specsched_client._types import Completion, Delta, Message, Prompt, TextCodec
 
 _MAX_TOKEN_ID = 2**32 - 1
@@ -38,15 +38,13 @@ class Generation:
         stream: bool,
         request_id: str | None = None,
     ) -> None:
-        self._decoder = codec.decoder() if codec else None
-        self._trimmer = StopTrimmer(
-            () if sampling.include_stop else sampling.stop, first_counts=sampling.min_tokens == 0
-        )
-        self._token_ids: list[int] = []
-        self._text: list[str] = []
-        self._finished = False
+        request_id = request_id or uuid.uuid4().hex
+        self._outputs = [
+            Output(request_id, index, sampling, codec.decoder() if codec else None)
+            for index in range(sampling.n)
+        ]
         self.request = pb.GenerateRequest(
-            request_id=request_id or uuid.uuid4().hex,
+            request_id=request_id,
             tokenized=pb.TokenizedInput(input_ids=_prompt_ids(prompt, codec)),
             sampling_params=_to_wire(sampling),
             stream=stream,
@@ -56,51 +54,35 @@ class Generation:
         """What a response adds. Raises ServerError for one that makes no sense."""
         match response.WhichOneof("response"):
             case "chunk":
-                return self._extend(response.chunk.token_ids)
+                return self._output(response.chunk.index).extend(response.chunk)
             case "complete":
-                return self._complete(response.complete)
+                return self._output(response.complete.index).complete(response.complete)
             case other:
                 raise ServerError(f"a response holds {other!r}; expected a chunk or the end")
 
     def end(self) -> None:
-        """Check, once the server says no more, that the output was complete."""
-        if not self._finished:
+        """Check, once the server says no more, that all outputs were complete."""
+        if not all(output.is_finished for output in self._outputs):
             raise ServerError("the stream ended before the output was complete")
 
-    def _extend(self, token_ids: Sequence[int]) -> Delta:
-        self._token_ids += token_ids
-        return Delta(tuple(token_ids), self._show(token_ids))
+    def _output(self, index: int) -> Output:
+        if index >= len(self._outputs):
+            raise ServerError(f"a response is for output {index} of {len(self._outputs)}")
+        return self._outputs[index]
 
-    def _show(self, token_ids: Sequence[int]) -> str | None:
-        if self._decoder is None:
-            return None
-        text = self._trimmer.push(self._decoder.push(token_ids))
-        self._text.append(text)
-        return text
 
-    def _complete(self, complete: pb.GenerateComplete) -> Delta:
-        rest = tuple(complete.output_ids[len(self._token_ids) :])
-        matched = complete.WhichOneof("matched_stop")
-        stop_string = complete.matched_stop_str if matched == "matched_stop_str" else None
-        text = self._show(rest)
-        if self._decoder is not None and text is not None:
-            tail = self._trimmer.finish(self._decoder.flush(), stop_string)
-            self._text.append(tail)
-            text += tail
-        self._token_ids += rest
-        self._finished = True
-        completion = Completion(
-            request_id=self.request.request_id,
-            token_ids=tuple(self._token_ids),
-            text=None if self._decoder is None else "".join(self._text),
-            finish_reason=complete.finish_reason,
-            matched_stop=getattr(complete, matched) if matched else None,
-            num_prompt_tokens=complete.prompt_tokens,
-            num_output_tokens=complete.completion_tokens,
-            num_draft_tokens=complete.spec_draft_tokens,
-            num_accepted_tokens=complete.spec_accepted_tokens,
+def require_single(sampling: Sampling | None) -> None:
+    """Raise InvalidRequestError where several outputs are asked of a call that returns one."""
+    if sampling is not None and sampling.n != 1:
+        raise InvalidRequestError(
+            f"n = {sampling.n}; accepted: 1, or or more with generate_all() or stream()"
         )
-        return Delta(rest, text, completion)
+
+
+def completions_of(deltas: Sequence[Delta]) -> list[Completion]:
+    """The completions that the deltas of a request carry, in order of their index."""
+    found = [delta.completion for delta in deltas if delta.completion is not None]
+    return sorted(found, key=lambda completion: completion.index)
 
 
 def whole_of(deltas: Sequence[Delta]) -> Completion:
@@ -132,6 +114,14 @@ def _to_wire(sampling: Sampling) -> pb.SamplingParams:
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=sampling.logit_bias,
+        n=sampling.n,
+        logprobs=sampling.logprobs,
+        prompt_logprobs=sampling.prompt_logprobs,
         seed=sampling.seed,
         max_tokens=sampling.max_tokens,
         min_tokens=sampling.min_tokens,

@@ -110,6 +110,7 @@ def test_json_has_an_object_a_line(run: Run, target: str) -> None:
     assert answer.pop("request_id")
     assert answer == {
         "index": 0,
+        "output_index": 0,
         "prompt": "hello",
         "text": "hello world",
         "finish_reason": "length",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -83,10 +84,10 @@ class PlainView(_Quiet):
                 print()  # noqa: T201 - the output of the command
             _print_error(job)
             return
-        self._finished.add(job.index)
+        self._finished.add(job.place)
         while self._num_printed < len(self._jobs):
             following = self._jobs[self._num_printed]
-            if following.index not in self._finished:
+            if following.place not in self._finished:
                 return
             self._print(following)
             self._num_printed += 1
@@ -184,12 +185,15 @@ def _one_line(text: str, width: int = 60) -> str:
 
 
 def _to_json(job: Job) -> dict[str, object]:
+    told: dict[str, object] = {
+        "index": job.index,
+        "output_index": job.output_index,
+        "prompt": job.prompt,
+    }
     completion = job.completion
     if completion is None:
-        return {"index": job.index, "prompt": job.title, "error": str(job.error)}
-    return {
-        "index": job.index,
-        "prompt": job.title,
+        return {**told, "error": str(job.error)}
+    told |= {
         "text": completion.text,
         "finish_reason": completion.finish_reason,
         "matched_stop": completion.matched_stop,
@@ -201,3 +205,10 @@ def _to_json(job: Job) -> dict[str, object]:
         "num_accepted_tokens": completion.num_accepted_tokens,
         "seconds": round(job.seconds, 4),
     }
+    for name, values in (
+        ("logprobs", completion.logprobs),
+        ("prompt_logprobs", completion.prompt_logprobs),
+    ):
+        if values:
+            told[name] = [None if each is None else asdict(each) for each in values]
+    return told
