@@ -25,7 +25,7 @@ demo: setup ## serve a real model through the sidecar and watch it answer (optio
 	@$(RUN) scripts.demo $(DEMO)
 
 test: lint types protos-check ## all gates and all tests (one file: TESTS=tests/...)
-	$(RUN) pytest $(TESTS)
+	$(RUN) pytest --durations=15 --durations-min=5 $(TESTS)
 
 lint: setup ## ruff: rules and format
 	$(RUN) ruff check .
