@@ -1,0 +1,116 @@
+"""`specsched train drafter`. Importable without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+__all__ = ["train"]
+
+_MISSING_TORCH = "training needs torch, which is not installed: pip install 'specsched[executor]'"
+
+train = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Make a drafter for a target.",
+)
+
+
+@train.callback()
+def _group() -> None:
+    """Make a drafter for a target."""
+
+
+@train.command()
+def drafter(
+    out: Annotated[Path, typer.Option(help="Folder the checkpoint is written to")],
+    run_dir: Annotated[Path, typer.Option(help="Folder of the run; the same again continues it")],
+    target: Annotated[
+        Optional[Path], typer.Option(help="GGUF or Hugging Face folder; none: the default model")
+    ] = None,
+    prompts: Annotated[
+        Optional[list[Path]],
+        typer.Option(help="JSON-lines file or folder of them; none: only prompts the target writes"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cuda, cpu or auto")] = "auto",
+    num_tokens: Annotated[int, typer.Option(help="Tokens to generate")] = 36_000_000,
+    num_slots: Annotated[int, typer.Option(help="Sequences generated at once")] = 2048,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a sequence")] = 512,
+    max_answer_tokens: Annotated[int, typer.Option(help="Tokens of an answer")] = 256,
+    num_steps: Annotated[int, typer.Option(help="Steps of the optimiser")] = 10_000,
+    num_sequences: Annotated[int, typer.Option(help="Sequences of a step")] = 24,
+    num_anchors: Annotated[int, typer.Option(help="Blocks of a sequence")] = 120,
+    num_layers: Annotated[int, typer.Option(help="Layers of the drafter")] = 3,
+    block_size: Annotated[int, typer.Option(help="Draft positions, k")] = 7,
+    markov_rank: Annotated[int, typer.Option(help="Rank of the Markov head")] = 64,
+    window: Annotated[int, typer.Option(help="Context tokens seen; 0: all")] = 128,
+    target_layers: Annotated[
+        str, typer.Option(help="Target layers seen, comma-separated; empty: five, evenly")
+    ] = "",
+    held_out_share: Annotated[float, typer.Option(help="Share of prompts never trained on")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Of everything drawn")] = 20_260_705,
+    max_seconds: Annotated[
+        float, typer.Option(help="Stop in order after so long; the same command continues")
+    ] = 540.0,
+) -> None:
+    """Generate text with the target and train a DSpark drafter on it (arXiv 2607.05147)."""
+    if importlib.util.find_spec("torch") is None:
+        _fail(_MISSING_TORCH)
+    from specsched_executor.model import ModelLoadError
+    from specsched_executor.tokenizer import TokenizerError
+    from specsched_executor.training.entry import run_training
+    from specsched_executor.training.options import (
+        DrafterShape,
+        GenerationOptions,
+        OptimizerOptions,
+        TrainOptions,
+    )
+
+    try:
+        layers = tuple(int(layer) for layer in target_layers.split(",") if layer)
+        options = TrainOptions(
+            shape=DrafterShape(
+                num_layers=num_layers,
+                block_size=block_size,
+                markov_rank=markov_rank,
+                window=window or None,
+                target_layer_ids=layers or None,
+            ),
+            generation=GenerationOptions(
+                num_tokens=num_tokens,
+                num_slots=num_slots,
+                max_tokens=max_tokens,
+                max_answer_tokens=max_answer_tokens,
+            ),
+            optimizer=OptimizerOptions(
+                num_steps=num_steps, num_sequences=num_sequences, num_anchors=num_anchors
+            ),
+            seed=seed,
+            held_out_share=held_out_share,
+        )
+        is_done = run_training(
+            target, prompts or [], options, run_dir, out, device, max_seconds, _say
+        )
+    except (ValueError, ModelLoadError, TokenizerError) as error:
+        _fail(str(error))
+    if not is_done:
+        _say("stopped in time; the same command continues")
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+    sys.stderr.flush()
+
+
+def _fail(reason: str) -> None:
+    typer.echo(f"error: {reason}", err=True)
+    raise typer.Exit(2)
+
+
+if __name__ == "__main__":
+    train()
