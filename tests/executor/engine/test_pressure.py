@@ -1,8 +1,10 @@
 """Random load on few slots and blocks: every request comes out as it would alone."""
 
 import random
+from types import NoneType
 
 import pytest
+from specsched_executor.core import RequestError
 from specsched_executor.drafters import NgramDrafter, NoDrafter
 from specsched_executor.engine.delivery import ABORTED
 
@@ -20,42 +22,54 @@ VOCAB = 5
 EOS = 4
 
 
+class Letters:
+    """Token 0 is "a", and so on."""
+
+    def decode(self, token_ids) -> str:
+        return "".join(chr(ord("a") + token_id) for token_id in token_ids)
+
+
 def target() -> TableTarget:
     return TableTarget(random_table(VOCAB, 11), max_context_tokens=64, eos=(EOS,))
 
 
 def random_request(rng: random.Random) -> tuple[list[int], dict]:
-    prompt = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 17, 30]))]
+    prompt = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 3, 5, 17, 30]))]
     sampling = {
         "temperature": rng.choice([0.0, 0.7, 1.0]),
         "top_k": rng.choice([0, 0, 3]),
         "seed": rng.randrange(1 << 40),
-        "max_tokens": rng.choice([1, 2, 7, 25, None]),
-        "ignore_eos": rng.random() < 0.5,
-        "stop_token_ids": (2,) if rng.random() < 0.2 else (),
+        "max_tokens": rng.choice([1, 7, 25, 25, None]),
+        "ignore_eos": rng.random() < 0.8,
+        "stop_token_ids": (2,) if rng.random() < 0.1 else (),
+        "stop": ("dab", "bc") if rng.random() < 0.15 else (),
         "min_tokens": rng.choice([0, 0, 1]),
     }
     return prompt, sampling
 
 
 def solo(prompt, sampling) -> tuple[list[int], str]:
-    driver = Driver(target(), NoDrafter(), SilentTransport(), config())
+    driver = Driver(target(), NoDrafter(), SilentTransport(), config(), detokenizer=Letters())
     result = driver.submit(prompt, **sampling)
     driver.run()
     return result.token_ids, result.finish_reason
 
 
 def run_load(seed: int, drafter, num_requests: int, **sizes):
-    """Arrivals, aborts and lost plans at random instants; (requests, results, driver)."""
+    """Arrivals, aborts and lost plans at random instants: (requests, results, aborted, driver).
+
+    Every 40 arrivals the load changes between a trickle and more than there is room for.
+    """
     rng = random.Random(seed)
     transport = ScriptedTransport(
         lambda rows, request: rng.randrange(int(request.num_draft_tokens.sum()) + 1), lost=5
     )
-    tight = {"num_kv_blocks": 18, "max_num_batched_tokens": 12} | sizes
-    driver = Driver(target(), drafter, transport, config(**tight))
+    tight = {"num_kv_blocks": 16, "max_num_batched_tokens": 12, "max_num_seqs": 6} | sizes
+    driver = Driver(target(), drafter, transport, config(**tight), detokenizer=Letters())
     requests, results, aborted = [], [], set()
     while len(requests) < num_requests or driver.loop.has_work:
-        if len(requests) < num_requests and rng.random() < 0.3:
+        rate = 0.5 if len(requests) // 40 % 2 else 0.15
+        if len(requests) < num_requests and rng.random() < rate:
             requests.append(random_request(rng))
             results.append(driver.submit(requests[-1][0], **requests[-1][1]))
         if results and rng.random() < 0.03:
@@ -69,7 +83,7 @@ def run_load(seed: int, drafter, num_requests: int, **sizes):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_requests_under_pressure_come_out_as_alone(seed):
-    requests, results, aborted, driver = run_load(seed, NgramDrafter(3), 60)
+    requests, results, aborted, driver = run_load(seed, NgramDrafter(3), 120)
     for index, (request, result) in enumerate(zip(requests, results, strict=True)):
         expected, reason = solo(*request)
         if index in aborted:
@@ -78,7 +92,17 @@ def test_requests_under_pressure_come_out_as_alone(seed):
         else:
             assert (result.token_ids, result.finish_reason) == (expected, reason)
     stats = driver.loop.stats()
-    assert stats.num_preemptions > 0
+    assert stats.num_steps > 700  # thousands over the seeds
+    assert stats.num_preemptions > 20
+    assert 0 < len(aborted) < len(requests) / 2
+    ends = {(result.finish_reason, type(result.last.matched_stop)) for result in results}
+    assert ends >= {
+        ("length", NoneType),
+        ("stop", NoneType),  # the end of the text
+        ("stop", int),
+        ("stop", str),
+        ("abort", NoneType),
+    }
     assert stats.num_failed_requests == stats.num_failed_steps == 0
     assert 0 < stats.num_accepted_tokens < stats.num_verified_tokens < stats.num_drafted_tokens
     assert stats.num_used_tokens == 0
@@ -147,3 +171,76 @@ def test_tokens_near_the_context_end_are_not_drafted_past_it():
     assert len(result.token_ids) == 14
     assert result.finish_reason == "length"
     assert driver.loop.stats().num_verified_tokens <= 14
+
+
+# ===================== Nobody starves, nobody waits for ever =====================
+
+
+def test_a_long_request_is_served_among_an_endless_stream_of_short_ones():
+    """The long one needs the whole cache, which is never empty while younger ones are let by."""
+    rng = random.Random(1)
+    driver = Driver(target(), NoDrafter(), SilentTransport(), config(num_kv_blocks=12))
+    for _ in range(4):
+        driver.submit([1, 2, 3], max_tokens=5, ignore_eos=True)
+    long = driver.submit([1] * 40, max_tokens=9, ignore_eos=True)
+    for _ in range(200):
+        if rng.random() < 0.8:
+            driver.submit([1, 2, 3], max_tokens=5, ignore_eos=True)
+        driver.loop.step()
+        if long.finish_reason:
+            break
+    assert long.finish_reason == "length"
+    assert driver.loop.has_work  # the stream never ran dry
+
+
+def test_requests_that_each_need_all_of_the_cache_end_one_after_the_other():
+    driver = Driver(target(), NgramDrafter(3), SilentTransport(), config(num_kv_blocks=8))
+    results = [driver.submit([1, 2], max_tokens=31, ignore_eos=True, seed=i) for i in range(6)]
+    driver.run(max_steps=600)
+    assert [len(result.token_ids) for result in results] == [31] * 6
+    assert driver.loop.stats().num_preemptions > 0
+    assert [request.arrival for request in driver.ended] == list(range(6))
+
+
+def test_preempted_requests_come_back_before_those_that_arrived_later():
+    driver = Driver(target(), NoDrafter(), SilentTransport(), config(num_kv_blocks=10))
+    for index in range(4):
+        driver.submit([1, 2, 3], max_tokens=30, ignore_eos=True, seed=index)
+    residency, admitted = driver.loop._residency, []
+    while driver.loop.has_work:
+        before = set(residency.running)
+        driver.loop.step()
+        admitted += [r.arrival for r in residency.running if r not in before]
+        waiting = [request.arrival for request in residency.waiting]
+        assert waiting == sorted(waiting)
+        assert all(r.arrival < min(waiting, default=99) for r in residency.running)
+    assert residency.num_preemptions > 0
+    assert len(admitted) >= 4
+
+
+def test_a_request_that_can_never_fit_is_refused_at_once_and_leaves_no_trace():
+    driver = Driver(target(), NoDrafter(), SilentTransport(), config(num_kv_blocks=5))
+    running = driver.submit([1, 2], max_tokens=10, ignore_eos=True, seed=3)
+    driver.loop.step()
+    with pytest.raises(RequestError, match="may reach 22 tokens; accepted: at most 21"):
+        driver.submit([1] * 10, max_tokens=12)
+    driver.run()
+    assert running.token_ids == solo([1, 2], {"max_tokens": 10, "ignore_eos": True, "seed": 3})[0]
+
+
+@pytest.mark.parametrize("num_prompt_tokens", range(58, 64))
+def test_drafts_are_trimmed_near_the_context_end(num_prompt_tokens):
+    """Of 64 positions: no row past the last one, nor a draft that could not be output."""
+    drafter = StochasticDrafter(random_table(VOCAB, 12)[0], 3)
+    driver = Driver(target(), drafter, SilentTransport(), config())
+    result = driver.submit([1] * num_prompt_tokens, temperature=0, ignore_eos=True)
+    num_left, num_verified = [64 - num_prompt_tokens], [0]
+    while driver.loop.has_work:
+        driver.loop.step()
+        num_left.append(64 - num_prompt_tokens - len(result.token_ids))
+        num_verified.append(driver.loop.stats().num_verified_tokens)
+    for left, before, after in zip(num_left, num_verified, num_verified[1:], strict=False):
+        assert after - before <= max(0, left - 1)
+    assert (len(result.token_ids), result.finish_reason) == (64 - num_prompt_tokens, "length")
+    expected = solo([1] * num_prompt_tokens, {"temperature": 0, "ignore_eos": True})
+    assert result.token_ids == expected[0]

@@ -18,7 +18,7 @@ from specsched_executor.core import (
     TargetOutput,
     TokenDelta,
 )
-from specsched_executor.engine import EngineConfig
+from specsched_executor.engine import Detokenizer, EngineConfig
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.admission import Admission
 from specsched_executor.engine.assembly import build_step_loop
@@ -258,10 +258,18 @@ class Result:
 class Driver:
     """A step loop without the thread: tests call `step`."""
 
-    def __init__(self, target, drafter, transport, config: EngineConfig, gate=ConfidenceGate):
+    def __init__(
+        self,
+        target,
+        drafter,
+        transport,
+        config: EngineConfig,
+        gate=ConfidenceGate,
+        detokenizer: Detokenizer | None = None,
+    ):
         self.target, self.drafter, self.transport = target, drafter, transport
         self.ended: list[ActiveRequest] = []
-        self.admission = Admission(target.config, config, None)
+        self.admission = Admission(target.config, config, detokenizer)
         self.gate = gate(transport, config.max_num_seqs * config.max_draft_tokens)
         self.loop = build_step_loop(target, drafter, self.gate, config, Delivery(self.ended.append))
         self._ids = itertools.count()
