@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
+from specsched_kernels.cpu.compiling import compiled
 from specsched_kernels.cpu.simd import LANES, ROWS, exp_row, matmul_lanes, row_max
 
 Floats = npt.NDArray[np.float32]
@@ -45,7 +46,7 @@ def attend(
         _attend_parallel(*arguments, workers)
 
 
-@njit(nogil=True, cache=True, parallel=True)
+@compiled(parallel=True)
 def _attend_parallel(
     query: Any, num_heads: Any, keys: Any, values: Any, tables: Any, starts: Any, lens: Any,
     scale: Any, out: Any, workers: Any,
@@ -56,7 +57,7 @@ def _attend_parallel(
         )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def attend_items(
     query: Floats,
     num_heads: int,
@@ -90,7 +91,7 @@ def attend_items(
                 item += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _attend_item(
     query: Floats,
     num_heads: int,
@@ -124,7 +125,7 @@ def _attend_item(
             out[row, kv_head * group + member] = total[source] / sums[source]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pack(query: Floats, first_head: int, group: int, scale: np.float32) -> Floats:
     """[rows * group padded to ROWS, D]: the group's queries, scaled."""
     num_rows, head_dim = query.shape[0], query.shape[2]
@@ -136,7 +137,7 @@ def _pack(query: Floats, first_head: int, group: int, scale: np.float32) -> Floa
     return packed
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _score(
     packed: Floats, keys: Floats, blocks: Tables, kv_head: int, length: int, scores: Floats
 ) -> None:
@@ -150,7 +151,7 @@ def _score(
             matmul_lanes(left, head_dim, right, block_size, head_dim, out, SEGMENT, False)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _exponentiate(
     scores: Floats, visible: int, length: int, row: int, maxima: Floats, sums: Floats, total: Floats
 ) -> None:
@@ -171,7 +172,7 @@ def _exponentiate(
     maxima[row] = maximum
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _add_values(
     scores: Floats, values: Floats, blocks: Tables, kv_head: int, length: int, total: Floats
 ) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
+from specsched_kernels.cpu.compiling import compiled
 from specsched_kernels.cpu.simd import LANES, silu_multiply
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _inverse_rms(row: Floats, eps: np.float32) -> np.float32:
     total = np.float32(0.0)
     for value in row:
@@ -26,7 +27,7 @@ def _inverse_rms(row: Floats, eps: np.float32) -> np.float32:
     return inverse
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def rms_norm(
     x: Floats, weight: Floats, eps: np.float32, out: Floats, first: int, last: int
 ) -> None:
@@ -37,7 +38,7 @@ def rms_norm(
             out[row, column] = x[row, column] * scale * weight[column]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def add_rms_norm(
     hidden: Floats, delta: Floats, weight: Floats, eps: np.float32, out: Floats
 ) -> None:
@@ -56,7 +57,7 @@ def silu_and_mul(gate_up: Floats, out: Floats, workers: int) -> None:
         _silu_and_mul_parallel(gate_up, out, workers)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _silu_and_mul(gate_up: Floats, out: Floats, first: int, last: int) -> None:
     size = out.shape[1]
     for row in range(first, last):
@@ -64,7 +65,7 @@ def _silu_and_mul(gate_up: Floats, out: Floats, first: int, last: int) -> None:
         silu_multiply(gate, gate + size * 4, out[row].ctypes.data, size // LANES)
 
 
-@njit(nogil=True, cache=True, parallel=True)
+@compiled(parallel=True)
 def _silu_and_mul_parallel(gate_up: Floats, out: Floats, workers: int) -> None:
     num_rows = out.shape[0]
     for worker in prange(workers):
@@ -72,7 +73,7 @@ def _silu_and_mul_parallel(gate_up: Floats, out: Floats, workers: int) -> None:
         _silu_and_mul(gate_up, out, first, last)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def head_norm(
     heads: Floats, head: int, num_heads: int, weight: Floats, eps: np.float32, first: int, last: int
 ) -> None:
@@ -81,7 +82,7 @@ def head_norm(
         rms_norm(heads[row], weight, eps, heads[row], head, head + num_heads)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def rope(
     heads: Floats, num_heads: int, positions: Ints, cos_sin: Floats, first: int, last: int
 ) -> None:
@@ -97,7 +98,7 @@ def rope(
                 vector[half + i] = right * angles[i] + left * angles[half + i]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def write_kv(
     key: Floats,
     value: Floats,
