@@ -75,7 +75,7 @@ def require_single(sampling: Sampling | None) -> None:
     """Raise InvalidRequestError where several outputs are asked of a call that returns one."""
     if sampling is not None and sampling.n != 1:
         raise InvalidRequestError(
-            f"n = {sampling.n}; accepted: 1, or or more with generate_all() or stream()"
+            f"n = {sampling.n}; accepted: 1, or more with generate_all() or stream()"
         )
 
 

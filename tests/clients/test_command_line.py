@@ -16,30 +16,14 @@ from typing import Any
 import grpc
 import pytest
 import typer
-from specsched_client.cli import _plugins, main
+from specsched_client.cli import _plugins
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2, scheduler_pb2_grpc
 
+from tests.clients.conftest import Run
 from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving_in_thread
 
 ANSWER = "hello world good bye"
 NOBODY = "127.0.0.1:1"
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run the command line in this process: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("SPECSCHED_RUN_DIR", str(tmp_path / "run"))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["specsched", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
