@@ -34,11 +34,11 @@ class ProcessFailedError(AssertionError):
 
 
 class ManagedProcess:
-    """A child process whose stderr is read as JSON log lines."""
+    """A child process whose stderr is read as JSON log lines. prefix: command that runs it."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], prefix: Sequence[str] = ()) -> None:
         self.popen = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
+            [*prefix, sys.executable, "-m", *arguments],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -135,11 +135,13 @@ class ManagedProcess:
 class SchedulerProcess(ManagedProcess):
     """`python -m specsched_scheduler`."""
 
-    def __init__(self, run_dir: Path, *options: str, name: str = "default") -> None:
+    def __init__(
+        self, run_dir: Path, *options: str, name: str = "default", prefix: Sequence[str] = ()
+    ) -> None:
         self.socket_path = run_dir / "schedulers" / f"{name}.sock"
         self.target = f"unix:{self.socket_path}"
         arguments = ("--run-dir", str(run_dir), "--name", name, "--log-format", "json")
-        super().__init__(["specsched_scheduler", *arguments, *options])
+        super().__init__(["specsched_scheduler", *arguments, *options], prefix)
 
     def wait_until_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self._wait_until_serving(self.target, timeout_s)
@@ -148,10 +150,10 @@ class SchedulerProcess(ManagedProcess):
 class ExecutorProcess(ManagedProcess):
     """`python -m specsched_executor` on a free port."""
 
-    def __init__(self, run_dir: Path, *options: str) -> None:
+    def __init__(self, run_dir: Path, *options: str, prefix: Sequence[str] = ()) -> None:
         self.port = 0
         arguments = ("--run-dir", str(run_dir), "--port", "0", "--log-format", "json")
-        super().__init__(["specsched_executor", *arguments, *options])
+        super().__init__(["specsched_executor", *arguments, *options], prefix)
 
     @property
     def target(self) -> str:
