@@ -38,6 +38,11 @@ class Gateway:
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
+    @property
+    def num_open(self) -> int:
+        """Requests running or queued for clients."""
+        return self._sessions.num_open
+
     async def start(self) -> None:
         """Listen and take requests."""
         await self._health.set(SERVICE_NAME, _ServingStatus.NOT_SERVING)
