@@ -36,5 +36,13 @@ def write_kv(
         reference.write_kv(key, value, slot_mapping, key_cache, value_cache)
         return
     kernel.write_kv(
-        key.numpy(), value.numpy(), slot_mapping.numpy(), keys.numpy(), values.numpy(), 0, len(key)
+        key.numpy(),
+        0,
+        value.numpy(),
+        0,
+        slot_mapping.numpy(),
+        keys.numpy(),
+        values.numpy(),
+        0,
+        len(key),
     )

@@ -66,8 +66,7 @@ def _prepare(
         rows.head_norm(heads, num_heads, num_kv_heads, key_norm, eps, first, last)
     rows.rope(heads, num_heads + num_kv_heads, positions, cos_sin, first, last)
     value_head = num_heads + num_kv_heads
-    key, value = heads[:, num_heads:value_head], heads[:, value_head:]
-    rows.write_kv(key, value, slots, keys, values, first, last)
+    rows.write_kv(heads, num_heads, heads, value_head, slots, keys, values, first, last)
 
 
 @compiled()
@@ -90,12 +89,24 @@ def _parallel(
 ) -> None:  # fmt: skip
     num_rows, num_heads = out.shape[0], out.shape[1]
     for worker in prange(workers):
-        first, last = num_rows * worker // workers, num_rows * (worker + 1) // workers
+        # prange counts in unsigned numbers, which would compile everything once more.
+        index = np.int64(worker)
+        first, last = num_rows * index // workers, num_rows * (index + 1) // workers
         _prepare(
             heads, query_norm, key_norm, eps, positions, cos_sin, slots, keys, values, num_heads,
             first, last,
         )  # fmt: skip
     for worker in prange(workers):
         attend_items(
-            heads, num_heads, keys, values, tables, starts, lens, scale, out, worker, workers
+            heads,
+            num_heads,
+            keys,
+            values,
+            tables,
+            starts,
+            lens,
+            scale,
+            out,
+            np.int64(worker),
+            workers,
         )

@@ -53,7 +53,17 @@ def _attend_parallel(
 ) -> None:  # fmt: skip
     for worker in prange(workers):
         attend_items(
-            query, num_heads, keys, values, tables, starts, lens, scale, out, worker, workers
+            query,
+            num_heads,
+            keys,
+            values,
+            tables,
+            starts,
+            lens,
+            scale,
+            out,
+            np.int64(worker),
+            workers,
         )
 
 
@@ -122,7 +132,8 @@ def _attend_item(
     for row in range(query.shape[0]):
         for member in range(group):
             source = row * group + member
-            out[row, kv_head * group + member] = total[source] / sums[source]
+            for d in range(total.shape[1]):
+                out[row, kv_head * group + member, d] = total[source, d] / sums[source]
 
 
 @compiled()
@@ -133,7 +144,8 @@ def _pack(query: Floats, first_head: int, group: int, scale: np.float32) -> Floa
     packed = np.zeros((padded, head_dim), np.float32)
     for row in range(num_rows):
         for member in range(group):
-            packed[row * group + member] = query[row, first_head + member] * scale
+            for d in range(head_dim):
+                packed[row * group + member, d] = query[row, first_head + member, d] * scale
     return packed
 
 
@@ -158,16 +170,19 @@ def _exponentiate(
     """Scores of one row become weights relative to its new maximum; hidden ones become 0."""
     num_vectors = -(-length // LANES)
     if visible <= 0:
-        scores[: num_vectors * LANES] = 0.0
+        for column in range(num_vectors * LANES):
+            scores[column] = 0.0
         return
-    scores[visible : num_vectors * LANES] = -np.inf
+    for column in range(visible, num_vectors * LANES):
+        scores[column] = -np.inf
     address = scores.ctypes.data
     maximum = max(maxima[row], row_max(address, num_vectors))
     # The first segment has no weights to correct; exp(-inf - maximum) would be 0 times garbage.
     if sums[row] != 0.0:
         correction = np.exp(maxima[row] - maximum)
         sums[row] *= correction
-        total[row] *= correction
+        for d in range(total.shape[1]):
+            total[row, d] *= correction
     sums[row] += exp_row(address, num_vectors, maximum)
     maxima[row] = maximum
 

@@ -69,7 +69,9 @@ def _silu_and_mul(gate_up: Floats, out: Floats, first: int, last: int) -> None:
 def _silu_and_mul_parallel(gate_up: Floats, out: Floats, workers: int) -> None:
     num_rows = out.shape[0]
     for worker in prange(workers):
-        first, last = num_rows * worker // workers, num_rows * (worker + 1) // workers
+        # prange counts in unsigned numbers, which would compile everything once more.
+        index = np.int64(worker)
+        first, last = num_rows * index // workers, num_rows * (index + 1) // workers
         _silu_and_mul(gate_up, out, first, last)
 
 
@@ -101,19 +103,25 @@ def rope(
 @compiled()
 def write_kv(
     key: Floats,
+    key_head: int,
     value: Floats,
+    value_head: int,
     slots: Ints,
     keys: Floats,
     values: Floats,
     first: int,
     last: int,
 ) -> None:
-    """key, value: [n, Hkv, D]. keys: [B, Hkv, D, block_size]; values: [B, Hkv, block_size, D]."""
+    """Hkv heads of key beginning with key_head, of value beginning with value_head, [n, *, D] each.
+
+    keys: [B, Hkv, D, block_size]; values: [B, Hkv, block_size, D].
+    """
     block_size = keys.shape[3]
     for row in range(first, last):
         if slots[row] < 0:
             continue
         block, offset = slots[row] // block_size, slots[row] % block_size
-        for head in range(key.shape[1]):
-            keys[block, head, :, offset] = key[row, head]
-            values[block, head, offset] = value[row, head]
+        for head in range(keys.shape[1]):
+            for d in range(keys.shape[2]):
+                keys[block, head, d, offset] = key[row, key_head + head, d]
+                values[block, head, offset, d] = value[row, value_head + head, d]
