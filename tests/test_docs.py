@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.repository import ROOT
 
@@ -56,6 +58,19 @@ def test_commands_in_the_text_exist():
             [SPECSCHED, *words, "--help"], check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_every_dependency_is_justified():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {Requirement(line).name for group in groups for line in group} - {project["name"]}
+    table = (ROOT / "docs/architecture.md").read_text().split("## Dependencies")[1].split("##")[0]
+    justified = {
+        name
+        for row in re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)
+        for name in re.findall(r"[\w-]+", row)
+    }
+    assert names - justified == set()
 
 
 def test_readme_is_short_and_begins_with_the_two_commands():
