@@ -184,6 +184,45 @@ def test_usage_tells_drafts_accepted_and_rejected(smg: SmgProcess) -> None:
     assert details["rejected_prediction_tokens"] >= 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_logprobs_arrive_for_every_token(smg: SmgProcess, client: Client, stream: bool) -> None:
+    expected = greedy(client, QUESTION, logprobs=3)
+    asked = {"logprobs": True, "top_logprobs": 3}
+    if stream:
+        events = smg.chat_stream(QUESTION, **asked)
+        told = [choice.get("logprobs") for event in events for choice in event["choices"]]
+        content = [token for each in told if each for token in each["content"]]
+    else:
+        status, body = smg.chat(QUESTION, **asked)
+        assert status == 200, body
+        content = body["choices"][0]["logprobs"]["content"]
+    # smg leaves out the token that ended the answer.
+    assert expected.finish_reason == "stop"
+    shown = expected.logprobs[:-1]
+    logprobs = [token["logprob"] for token in content]
+    assert logprobs == pytest.approx([each.logprob for each in shown], abs=1e-3)
+    tops = [[top["logprob"] for top in token["top_logprobs"]] for token in content]
+    assert tops == [pytest.approx([p for _, p in each.top], abs=1e-3) for each in shown]
+
+
+def test_several_answers_come_back(smg: SmgProcess) -> None:
+    status, body = smg.chat(QUESTION, n=3, temperature=1.0, seed=5)
+    assert status == 200, body
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    assert len({choice["message"]["content"] for choice in body["choices"]}) > 1
+
+
+def test_penalties_take_effect(smg: SmgProcess, client: Client) -> None:
+    options = {"frequency_penalty": 1.5, "presence_penalty": 0.5}
+    status, body = smg.chat(REPEATING, max_tokens=48, **options)
+    assert status == 200, body
+    sampling = Sampling(temperature=0.0, max_tokens=48, **options)
+    expected = client.generate(REPEATING, sampling, timeout_s=120)
+    assert body["choices"][0]["message"]["content"] == expected.text
+    plain = client.generate(REPEATING, Sampling(temperature=0.0, max_tokens=48), timeout_s=120)
+    assert plain.text != expected.text
+
+
 def test_stop_strings_end_the_answer(smg: SmgProcess) -> None:
     status, body = smg.chat(QUESTION, stop=["Paris"])
     assert status == 200, body
