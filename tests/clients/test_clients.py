@@ -183,6 +183,7 @@ def test_facts(target: str) -> None:
         assert client.server_info().server_type == "vllm-grpc"
         assert client.loads().loads[0].num_running_reqs == 3
         assert client.step_counters().counters.num_steps == 300
+        assert not client.schedulers().schedulers
 
 
 async def test_facts_for_asyncio(target: str) -> None:
@@ -192,6 +193,7 @@ async def test_facts_for_asyncio(target: str) -> None:
         assert (await client.server_info()).max_num_seqs == 4
         assert (await client.loads()).loads[0].num_waiting_reqs == 2
         assert (await client.step_counters()).counters.num_planned_steps == 190
+        assert not (await client.schedulers()).schedulers
         await client.abort(["nobody"])
 
 

@@ -26,6 +26,11 @@ def test_first_ready_scheduler_becomes_active(run_dir, lanes, attacher):
     (hello,) = scheduler.hellos
     assert (hello.boot_id, hello.epoch, list(hello.capture_sizes)) == (FACTS.boot_id, 1, [1, 2, 4])
     assert hello.shared_memory.nonce == bytes(32)
+    assert hello.accepts_inline
+    message = info.to_message()
+    assert (message.name, message.lane, message.epoch, message.active) == ("a", 0, 1, True)
+    assert (message.transport, message.transport_reason) == (pb.TRANSPORT_SHARED_MEMORY, "")
+    assert message.target == f"unix:{run_dir.scheduler_socket('a')}"
     scheduler.stop()
 
 

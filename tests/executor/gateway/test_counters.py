@@ -7,7 +7,12 @@ from types import SimpleNamespace
 from specsched_executor.gateway.api import StepTotals
 from specsched_executor.gateway.counters_servicer import CountersServicer, to_step_counters
 from specsched_protocol.plan import FallbackReason
-from specsched_protocol.v1.executor_pb2 import GetStepCountersRequest, StepCounters
+from specsched_protocol.v1.executor_pb2 import (
+    AttachedScheduler,
+    GetStepCountersRequest,
+    ListSchedulersRequest,
+    StepCounters,
+)
 
 NAMES = [field.name for field in StepCounters.DESCRIPTOR.fields]
 TOTALS = {name: number for number, name in enumerate(NAMES, start=1)} | {
@@ -34,3 +39,13 @@ async def test_the_totals_are_read_when_asked():
     after = await servicer.GetStepCounters(GetStepCountersRequest(), None)
     assert after.counters.num_steps - before.counters.num_steps == 5
     assert after.uptime_seconds >= before.uptime_seconds
+
+
+async def test_schedulers_are_asked_for_when_listed():
+    attached: list[AttachedScheduler] = []
+    servicer = CountersServicer(SimpleNamespace(), lambda: attached)
+    request = ListSchedulersRequest()
+    assert not (await servicer.ListSchedulers(request, None)).schedulers
+    attached.append(AttachedScheduler(name="a", active=True))
+    (listed,) = (await servicer.ListSchedulers(request, None)).schedulers
+    assert (listed.name, listed.active) == ("a", True)
