@@ -15,6 +15,10 @@ LINK_OPTIONS = ("transport", "scheduler_target")
 """Options without effect where no scheduler is attached to."""
 
 
+_MAX_TARGETS = 4
+"""Lanes of an executor (transport.lanes.MAX_LANES, whose import takes too long for `--help`)."""
+
+
 class SchedulerLinkConfig(ProcessSettings):
     """The executor's side of its links to schedulers."""
 
@@ -51,6 +55,8 @@ class SchedulerLinkConfig(ProcessSettings):
         twice = {address for address in addresses if addresses.count(address) > 1}
         if twice:
             raise ValueError(f"{', '.join(sorted(twice))} is given more than once")
+        if len(addresses) > _MAX_TARGETS:
+            raise ValueError(f"accepted: at most {_MAX_TARGETS}, given are {len(addresses)}")
         return addresses
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 from specsched_executor.config import ExecutorConfig
+from specsched_executor.transport.lanes import MAX_LANES
 from specsched_protocol.settings import ConfigError, load_settings, settings_command
 from specsched_protocol.tcp import TcpAddress
 from typer.testing import CliRunner
@@ -42,6 +43,13 @@ def test_the_flag_is_repeated_and_the_variable_has_commas():
     assert loaded[0].scheduler_addresses == load(variable).scheduler_addresses == expected
     assert CliRunner().invoke(app, []).exit_code == 0
     assert loaded[1].scheduler_addresses == ()
+
+
+def test_there_are_as_many_targets_as_lanes():
+    targets = [f"localhost:{port}" for port in range(1, MAX_LANES + 2)]
+    assert len(load(scheduler_target=targets[:-1]).scheduler_addresses) == MAX_LANES
+    with pytest.raises(ConfigError, match=f"at most {MAX_LANES}, given are {MAX_LANES + 1}"):
+        load(scheduler_target=targets)
 
 
 def test_other_machines_need_mutual_tls(tls):
