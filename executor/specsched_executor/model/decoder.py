@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from specsched_executor.core import KvCache, ModelBatch, ModelConfig, TargetOutput
 from specsched_executor.model.cpu_step_ops import CpuStepOps, whole_vectors
 from specsched_executor.model.kv_cache import PagedKvCache
+from specsched_executor.model.linear import Linear
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
 from specsched_executor.model.spec import DecoderSpec
 from specsched_executor.model.step_ops import Decoder, StepOps, TorchStepOps
@@ -31,6 +32,16 @@ class DecoderModel:
     def config(self) -> ModelConfig:
         """Shape facts."""
         return self._decoder.spec.config
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        """[vocab, hidden] in the dtype of the weights; drafters share it."""
+        return self._decoder.weights.embedding
+
+    @property
+    def lm_head(self) -> Linear:
+        """Hidden states after the final norm -> logits; drafters share it."""
+        return self._decoder.weights.lm_head
 
     def allocate_kv_cache(self, num_blocks: int, block_size: int) -> PagedKvCache:
         """Memory for num_blocks * block_size tokens, float32; ValueError unless both are positive.

@@ -52,7 +52,7 @@ def read_prompts(paths: Iterable[Path]) -> list[Prompt]:
         if not files:
             raise ValueError(f"{path} holds no *.jsonl file")
         for file in files:
-            lines = file.read_text().splitlines()
+            lines = file.read_text().split("\n")
             prompts += [
                 Prompt(_text(line, f"{file}:{number}"), file.stem)
                 for number, line in enumerate(lines, start=1)

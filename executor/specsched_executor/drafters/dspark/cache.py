@@ -1,0 +1,123 @@
+"""Context keys and values of the requests that are drafted for, in pages.
+
+A request's context token at position p lies at place p, or p mod window where the drafter sees only
+a window: rotary angles are applied before storing and attention does not mind the order. The rows
+of the block that is being drafted lie behind the context and are overwritten by what comes next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from specsched_kernels.paged_attention import allocate_kv
+
+from specsched_executor.core import PAD_SLOT
+from specsched_executor.drafters.dspark.config import DSparkConfig
+from specsched_executor.engine.blocks import BlockPool
+
+__all__ = ["DraftCache", "NewRows"]
+
+_PAGE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Where new context rows go: positions, slots int64 [n]; slot PAD_SLOT for those not kept."""
+
+    positions: torch.Tensor
+    slots: torch.Tensor
+
+
+class DraftCache:
+    """Pages of `num_slots` requests, taken as contexts grow and given back at release.
+
+    keys, values: per drafter layer, [pages, page, Hkv, D].
+    """
+
+    def __init__(self, config: DSparkConfig, num_slots: int, max_context_tokens: int) -> None:
+        self._config = config
+        self._window = min(config.window or max_context_tokens, max_context_tokens)
+        per_slot = -(-(self._window + config.block_size) // _PAGE_TOKENS)
+        self._pool = BlockPool(num_slots * per_slot, _PAGE_TOKENS)
+        layers = [
+            allocate_kv(num_slots * per_slot, _PAGE_TOKENS, config.num_kv_heads, config.head_dim)
+            for _ in range(config.num_layers)
+        ]
+        self.keys = [keys for keys, _ in layers]
+        self.values = [values for _, values in layers]
+        self._tables = torch.zeros(num_slots, per_slot, dtype=torch.int32)
+        self._pages: list[list[int]] = [[] for _ in range(num_slots)]
+        self._generations = torch.zeros(num_slots, dtype=torch.int64)
+        self._num_seen = torch.zeros(num_slots, dtype=torch.int64)
+
+    @property
+    def num_free_pages(self) -> int:
+        """Pages nobody holds."""
+        return self._pool.num_free
+
+    def claim(self, slot_ids: torch.Tensor, generations: torch.Tensor) -> None:
+        """Make sure that these slots, int64 [R], hold nothing of an earlier request."""
+        is_stale = self._generations[slot_ids] != generations
+        for slot_id in slot_ids[is_stale].tolist():
+            self.release(slot_id)
+        self._generations[slot_ids] = generations
+
+    def release(self, slot_id: int) -> None:
+        """Give back the pages of a slot."""
+        self._pool.give_back(self._pages[slot_id])
+        self._pages[slot_id] = []
+        self._num_seen[slot_id] = 0
+        self._generations[slot_id] = 0
+
+    def append(self, slot_ids: torch.Tensor, counts: torch.Tensor) -> NewRows:
+        """Places for the next counts[r] context tokens of each slot, rows request after request."""
+        first = self._num_seen[slot_ids]
+        self._num_seen[slot_ids] = first + counts
+        self._grow(slot_ids)
+        request = torch.arange(len(slot_ids)).repeat_interleave(counts)
+        starts = counts.cumsum(0) - counts
+        offset = torch.arange(len(request)) - starts[request]
+        positions = first[request] + offset
+        slots = self._places(slot_ids[request], positions % self._window)
+        # Of more rows than the window holds only the last ones are kept.
+        is_kept = positions >= (first + counts)[request] - self._window
+        return NewRows(positions, torch.where(is_kept, slots, PAD_SLOT))
+
+    def block_rows(self, slot_ids: torch.Tensor) -> NewRows:
+        """Places and positions of a block of each slot, [R * block_size]."""
+        offset = torch.arange(self._config.block_size)
+        places = self.context_lens(slot_ids)[:, None] + offset
+        slots = self._places(slot_ids[:, None].expand_as(places), places)
+        positions = self._num_seen[slot_ids][:, None] + offset
+        return NewRows(positions.flatten(), slots.flatten())
+
+    def context_lens(self, slot_ids: torch.Tensor) -> torch.Tensor:
+        """int64 [R]: context tokens that a block of each slot sees."""
+        return self._num_seen[slot_ids].clamp(max=self._window)
+
+    def num_seen(self, slot_ids: torch.Tensor) -> torch.Tensor:
+        """int64 [R]: context tokens each slot was given; the position of its anchor."""
+        return self._num_seen[slot_ids]
+
+    def tables(self, slot_ids: torch.Tensor) -> torch.Tensor:
+        """int32 [R, pages of a slot]."""
+        return self._tables[slot_ids]
+
+    def _places(self, slot_ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        pages = self._tables[slot_ids, places // _PAGE_TOKENS].long()
+        return pages * _PAGE_TOKENS + places % _PAGE_TOKENS
+
+    def _grow(self, slot_ids: torch.Tensor) -> None:
+        needed = self.context_lens(slot_ids) + self._config.block_size
+        for slot_id, num_tokens in zip(slot_ids.tolist(), needed.tolist(), strict=True):
+            held = self._pages[slot_id]
+            missing = self._pool.blocks_for(num_tokens) - len(held)
+            if missing > 0:
+                taken = self._pool.take(missing)
+                if taken is None:
+                    raise RuntimeError("the draft cache has fewer pages than its slots need")
+                self._tables[slot_id, len(held) : len(held) + missing] = torch.tensor(
+                    taken, dtype=torch.int32
+                )
+                held += taken
