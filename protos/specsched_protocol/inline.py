@@ -123,6 +123,9 @@ def pack_report(report: ring.ReportArrays) -> pb.InlineReport:
         step_id=int(report.fixed[ring.STEP_ID]),
         num_tokens=int(report.fixed[ring.NUM_TOKENS]),
         padded_num_tokens=int(report.fixed[ring.PADDED_NUM_TOKENS]),
+        num_prefill_tokens=int(report.fixed[ring.NUM_PREFILL_TOKENS]),
+        num_sampling=int(report.fixed[ring.NUM_SAMPLING]),
+        asked_draft_tokens=int(report.fixed[ring.ASKED_DRAFT_TOKENS]),
         context_tokens=int(report.fixed[ring.CONTEXT_TOKENS]),
         draft_ms=float(floats[ring.DRAFT_MS_BITS]),
         verify_ms=float(floats[ring.VERIFY_MS_BITS]),
@@ -139,6 +142,9 @@ def unpack_report(message: pb.InlineReport, report: ring.ReportArrays) -> bool:
         (ring.STEP_ID, message.step_id),
         (ring.NUM_TOKENS, message.num_tokens),
         (ring.PADDED_NUM_TOKENS, message.padded_num_tokens),
+        (ring.NUM_PREFILL_TOKENS, message.num_prefill_tokens),
+        (ring.NUM_SAMPLING, message.num_sampling),
+        (ring.ASKED_DRAFT_TOKENS, message.asked_draft_tokens),
         (ring.CONTEXT_TOKENS, message.context_tokens),
     )
     columns = (
@@ -176,6 +182,7 @@ def pack_decision(decision: StepDecision) -> pb.InlineDecision:
         model_state=plan_pb2.ModelState.ValueType(decision.model_state),
         flags=decision.flags,
         num_repaired_confidences=decision.num_repaired_confidences,
+        fairness=decision.fairness,
     )
 
 
@@ -205,6 +212,7 @@ def unpack_decision(
     floats = words.view(np.float64)
     floats[lane.EXPECTED_TOKENS_BITS] = message.expected_tokens
     floats[lane.EXPECTED_MS_BITS] = message.expected_ms
+    floats[lane.FAIRNESS_BITS] = message.fairness
     return True
 
 

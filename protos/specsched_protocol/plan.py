@@ -71,6 +71,8 @@ class StepDecision:
     """A scheduler's answer for one step, as the executor reads it.
 
     `budget` bounds the sum of verify_len, `max_verify_len` each of them (NO_BUDGET_CAP: no cap).
+    `next_draft_tokens` bounds the drafts made at the end of the step. `fairness`: alpha by which
+    weights are made fair before drafts are ranked (specsched_protocol.fairness).
     """
 
     step_id: int
@@ -86,6 +88,7 @@ class StepDecision:
     flags: int
     num_repaired_confidences: int
     decided_ns: int
+    fairness: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +96,19 @@ class StepReport:
     """What a finished step cost and brought.
 
     num_tokens: rows run, drafts included; padded_num_tokens: size of the graph that ran them.
-    Per request, [R]: slot_id, generation, num_verified (draft tokens), num_accepted uint32.
+    num_prefill_tokens: prefill rows among them (P). num_sampling: requests that sampled (N).
+    asked_draft_tokens: length that was asked for when the drafts of this step were made; 0 where
+    none were made.
+    Per request that sampled, [N]: slot_id, generation, num_verified (draft tokens), num_accepted
+    uint32.
     """
 
     step_id: int
     num_tokens: int
     padded_num_tokens: int
+    num_prefill_tokens: int
+    num_sampling: int
+    asked_draft_tokens: int
     context_tokens: int
     draft_ms: float
     verify_ms: float

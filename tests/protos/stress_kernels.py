@@ -214,6 +214,9 @@ def write_reports(words, layout, count, stop):
         for i in range(REPORT_FIXED_WORDS):
             report.fixed[i] = n + i
         report.fixed[report_ring.NUM_ROWS] = ROWS
+        report.fixed[report_ring.NUM_PREFILL_TOKENS] = n
+        report.fixed[report_ring.NUM_SAMPLING] = n % (ROWS + 1)
+        report.fixed[report_ring.ASKED_DRAFT_TOKENS] = n % (K + 1)
         for row in range(ROWS):
             report.slot_id[row] = (n + row) % ROWS
             report.generation[row] = n + row
@@ -229,6 +232,9 @@ def _is_whole_report(report):
     is_whole = True
     for i in range(report_ring.NUM_ROWS):
         is_whole &= report.fixed[i] == n + i
+    is_whole &= report.fixed[report_ring.NUM_PREFILL_TOKENS] == n
+    is_whole &= report.fixed[report_ring.NUM_SAMPLING] == n % (ROWS + 1)
+    is_whole &= report.fixed[report_ring.ASKED_DRAFT_TOKENS] == n % (K + 1)
     for row in range(ROWS):
         is_whole &= np.int64(report.slot_id[row]) == (n + row) % ROWS
         is_whole &= np.int64(report.generation[row]) == n + row

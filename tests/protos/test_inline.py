@@ -124,7 +124,7 @@ def test_garbage_neither_raises_nor_leaves_the_arrays(data):
 
 def test_reports_round_trip():
     report = report_ring.new_report_arrays(LAYOUT)
-    report.fixed[:] = (0, 12, 30, 32, 400, 0, 0, 2)
+    report.fixed[:] = (0, 12, 30, 32, 400, 0, 0, 2, 5, 1, 3)
     floats = report.fixed.view(np.float64)
     floats[report_ring.DRAFT_MS_BITS], floats[report_ring.VERIFY_MS_BITS] = 0.25, 1.5
     report.slot_id[:2], report.generation[:2] = (0, 4), (7, 8)

@@ -228,7 +228,7 @@ def test_a_writer_that_died_half_way_is_torn_for_ever_not_waited_for():
 
 
 def write_one(pair: Pair, index: int) -> None:
-    pair.report.fixed[:] = (index, 100 + index, 5, 8, 70, 0, 0, 2)
+    pair.report.fixed[:] = (index, 100 + index, 5, 8, 70, 0, 0, 2, 1, 2, 2)
     pair.report.fixed.view(np.float64)[report_ring.VERIFY_MS_BITS] = 1.5
     pair.report.slot_id[:2] = (3, 1)
     pair.report.generation[:2] = (MAX_U32, 0)

@@ -42,13 +42,14 @@ class FallbackPolicy:
 class Allowance:
     """What a step may verify, and how long the drafts made at its end are.
 
-    `fallback` is None where a decision said so.
+    fairness: alpha of specsched_protocol.fairness. `fallback` is None where a decision said so.
     """
 
     budget: int
     max_verify_len: int
     next_draft_tokens: int
     fallback: FallbackReason | None = None
+    fairness: float = 0.0
 
 
 class FallbackState:
@@ -64,6 +65,7 @@ class FallbackState:
         self._share = 1.0
         self._max_verify_len = NO_BUDGET_CAP
         self._next_draft_tokens = max_draft_tokens
+        self._fairness = 0.0
 
     def decided(self, decision: StepDecision, num_expected_drafts: int) -> Allowance:
         """Carry out a decision, and remember it as a share of the drafts expected then."""
@@ -72,7 +74,13 @@ class FallbackState:
             self._share = min(1.0, decision.budget / num_expected_drafts)
         self._max_verify_len = decision.max_verify_len
         self._next_draft_tokens = next_draft_tokens
-        return Allowance(decision.budget, decision.max_verify_len, next_draft_tokens)
+        self._fairness = decision.fairness
+        return Allowance(
+            decision.budget,
+            decision.max_verify_len,
+            next_draft_tokens,
+            fairness=decision.fairness,
+        )
 
     def fallen_back(self, reason: FallbackReason, num_expected_drafts: int) -> Allowance:
         """Do without a decision."""
@@ -87,4 +95,4 @@ class FallbackState:
         budget = NO_BUDGET_CAP
         if self._share < 1.0:
             budget = math.ceil(self._share * num_expected_drafts)
-        return Allowance(budget, self._max_verify_len, length, reason)
+        return Allowance(budget, self._max_verify_len, length, reason, self._fairness)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation
+from specsched_protocol.fairness import RecentTokens, fair_weights
 
 from specsched_executor.core import ModelBatch
 from specsched_executor.engine.batch import BatchEntry, StepBatch
@@ -51,6 +52,14 @@ class BatchTensors:
                 [r.request.sampling for r in requests], [r.seed for r in requests]
             ),
         )
+
+    def with_fair_weights(self, recent: RecentTokens, alpha: float) -> BatchTensors:
+        """The same with the weights that the plan rests on; see specsched_protocol.fairness."""
+        if alpha == 0.0:
+            return self
+        paces = recent.of(self.slot_ids.numpy(), self.generations.numpy())
+        fair = fair_weights(self.weights.numpy(), paces, alpha).astype(np.float32)
+        return replace(self, weights=torch.from_numpy(fair))
 
     @property
     def output_positions(self) -> torch.Tensor:

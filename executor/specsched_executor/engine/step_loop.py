@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 import structlog
+from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.plan import FallbackReason, PlanRequest, StepReport
 
 from specsched_executor.core import TokenLogprobs
@@ -64,6 +65,8 @@ class StepLoop:
         self._forecast = DraftForecast()
         self._counters = StepCounters()
         self._asked: PlanRequest | None = None
+        self._asked_draft_tokens = 0
+        self._recent_tokens = RecentTokens(config.max_num_seqs)
         self._step_id = 0
 
     @property
@@ -125,6 +128,7 @@ class StepLoop:
             concerned = [e.request for e in entries] or list(self._residency.running)
             self._fail(concerned, f"step failed: {type(error).__name__}: {error}")
             self._gate.withhold(no_rows(self._step_id, self._config.max_draft_tokens))
+            self._asked_draft_tokens = 0
         return True
 
     def _run(self, batch: StepBatch) -> None:
@@ -132,6 +136,7 @@ class StepLoop:
         self._forecast.observe(batch.entries)
         self._ask_for_next(batch, allowance)
         tensors = BatchTensors.of(batch)
+        tensors = tensors.with_fair_weights(self._recent_tokens, allowance.fairness)
         outcome = self._target_pass.run(batch, tensors, allowance)
         self._drafting.observe(tensors, outcome)
         self._commit(batch, outcome)
@@ -226,20 +231,25 @@ class StepLoop:
         allowance: Allowance,
     ) -> None:
         num_accepted = outcome.verification.num_accepted
-        self._gate.report(
-            StepReport(
-                step_id=batch.step_id,
-                num_tokens=outcome.num_rows,
-                padded_num_tokens=outcome.num_rows,
-                context_tokens=batch.context_tokens,
-                draft_ms=drafts.draft_ms,
-                verify_ms=outcome.verify_ms,
-                slot_id=tensors.slot_ids.numpy().astype("uint32"),
-                generation=tensors.generations.numpy().astype("uint32"),
-                num_verified=outcome.verify_lens.numpy().astype("uint32"),
-                num_accepted=num_accepted.numpy().astype("uint32"),
-            )
+        samples = tensors.samples
+        report = StepReport(
+            step_id=batch.step_id,
+            num_tokens=outcome.num_rows,
+            padded_num_tokens=outcome.num_rows,
+            num_prefill_tokens=batch.num_prefill_tokens,
+            num_sampling=int(samples.sum()),
+            asked_draft_tokens=self._asked_draft_tokens,
+            context_tokens=batch.context_tokens,
+            draft_ms=drafts.draft_ms,
+            verify_ms=outcome.verify_ms,
+            slot_id=tensors.slot_ids[samples].numpy().astype("uint32"),
+            generation=tensors.generations[samples].numpy().astype("uint32"),
+            num_verified=outcome.verify_lens[samples].numpy().astype("uint32"),
+            num_accepted=num_accepted[samples].numpy().astype("uint32"),
         )
+        self._gate.report(report)
+        self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
+        self._asked_draft_tokens = allowance.next_draft_tokens
         counters = self._counters
         budget = min(allowance.budget, batch.num_draft_tokens)
         counters.num_steps += 1

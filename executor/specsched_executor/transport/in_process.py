@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import (
     ConfidenceRows,
     FallbackReason,
@@ -25,6 +26,7 @@ from specsched_scheduler.decision import (
     decide,
     new_running_mean,
 )
+from specsched_scheduler.decision.draft_length import DraftLength, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.decision.wire import cost_model_from_message
@@ -53,26 +55,30 @@ class InProcessTransport:
         self._prior = new_running_mean(max_draft_tokens)
         self._workspace = new_workspace(max_requests, max_draft_tokens)
         self._row_of_slot = np.full(max_requests, -1, dtype=np.int64)
+        self._recent_tokens = RecentTokens(max_requests)
+        self._draft_length = DraftLength(max_draft_tokens)
         self._decisions: dict[int, StepDecision] = {}
         self._warm_up()
 
     def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
         """Decide at once."""
         confidence, has_confidence = self._gather(rows, request)
+        next_draft_tokens = self._next_draft_tokens(request.step_id)
         plan = self._decide(
             DecisionInputs(
                 confidence=confidence,
                 num_draft_tokens=request.num_draft_tokens,
                 has_confidence=has_confidence,
                 samples=request.samples,
-                weight=request.weight,
+                weight=self._fair_weights(request),
                 context_tokens=request.context_tokens,
                 num_other_tokens=request.num_other_tokens,
                 num_prefill_tokens=request.num_prefill_tokens,
                 max_budget=request.max_budget,
+                next_draft_tokens=next_draft_tokens,
             )
         )
-        self._decisions[request.step_id] = self._decision(request, plan)
+        self._decisions[request.step_id] = self._decision(request, plan, next_draft_tokens)
         if len(self._decisions) > _MAX_DECISIONS:
             del self._decisions[next(iter(self._decisions))]
 
@@ -81,7 +87,9 @@ class InProcessTransport:
         return self._decisions.pop(step_id, FallbackReason.LATE)
 
     def report(self, report: StepReport) -> None:
-        """The decision learns nothing from reports."""
+        """Learn the pace of requests and the length of drafts."""
+        self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
+        self._draft_length.observe(report, self._table)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -124,14 +132,29 @@ class InProcessTransport:
             expected_ms=outcome.expected_ms or 0.0,
         )
 
-    def _decision(self, request: PlanRequest, plan: StepPlan) -> StepDecision:
+    def _next_draft_tokens(self, step_id: int) -> int:
+        rule = self._policy.rule
+        return int(
+            next_draft_tokens(rule, step_id, self._draft_length.plan, self._max_draft_tokens)
+        )
+
+    def _fair_weights(self, request: PlanRequest) -> npt.NDArray[np.float32]:
+        alpha = self._policy.rule.fairness
+        if alpha == 0.0:
+            return request.weight
+        paces = self._recent_tokens.of(request.slot_id, request.generation)
+        return fair_weights(request.weight, paces, alpha).astype(np.float32)
+
+    def _decision(
+        self, request: PlanRequest, plan: StepPlan, next_draft_tokens: int
+    ) -> StepDecision:
         return StepDecision(
             step_id=request.step_id,
             source_step_id=request.source_step_id,
             epoch=_EPOCH,
             budget=plan.budget,
             max_verify_len=plan.max_verify_len,
-            next_draft_tokens=self._max_draft_tokens,
+            next_draft_tokens=next_draft_tokens,
             expected_tokens=plan.expected_tokens,
             expected_ms=plan.expected_ms,
             policy_id=self._policy.rule.code,
@@ -139,6 +162,7 @@ class InProcessTransport:
             flags=plan.flags,
             num_repaired_confidences=plan.num_repaired,
             decided_ns=time.monotonic_ns(),
+            fairness=self._policy.rule.fairness,
         )
 
     def _warm_up(self) -> None:

@@ -47,5 +47,6 @@ def judge_decision(
         and decision.model_state in _MODEL_STATES
         and 0.0 <= decision.expected_tokens < math.inf
         and 0.0 <= decision.expected_ms < math.inf
+        and 0.0 <= decision.fairness < math.inf
     )
     return None if is_possible else FallbackReason.IMPOSSIBLE

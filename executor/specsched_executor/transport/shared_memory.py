@@ -228,6 +228,7 @@ class SharedMemoryTransport:
             flags=words[lane.FLAGS],
             num_repaired_confidences=words[lane.NUM_REPAIRED],
             decided_ns=words[lane.DECIDED_NS],
+            fairness=float(self._decision_floats[lane.FAIRNESS_BITS]),
         )
 
     def _warm_up(self) -> None:

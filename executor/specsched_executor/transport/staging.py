@@ -91,6 +91,9 @@ def stage_report(report: StepReport, out: ring.ReportArrays) -> bool:
     out.fixed[ring.STEP_ID] = report.step_id
     out.fixed[ring.NUM_TOKENS] = report.num_tokens
     out.fixed[ring.PADDED_NUM_TOKENS] = report.padded_num_tokens
+    out.fixed[ring.NUM_PREFILL_TOKENS] = report.num_prefill_tokens
+    out.fixed[ring.NUM_SAMPLING] = report.num_sampling
+    out.fixed[ring.ASKED_DRAFT_TOKENS] = report.asked_draft_tokens
     out.fixed[ring.CONTEXT_TOKENS] = report.context_tokens
     floats[ring.DRAFT_MS_BITS] = report.draft_ms
     floats[ring.VERIFY_MS_BITS] = report.verify_ms

@@ -39,6 +39,7 @@ __all__ = [
     "EPOCH",
     "EXPECTED_MS_BITS",
     "EXPECTED_TOKENS_BITS",
+    "FAIRNESS_BITS",
     "FLAGS",
     "MAX_VERIFY_LEN",
     "MODEL_STATE",
@@ -67,6 +68,7 @@ MODEL_STATE = 9
 FLAGS = 10
 NUM_REPAIRED = 11
 DECIDED_NS = 12
+FAIRNESS_BITS = 13
 
 
 @njit(cache=True, nogil=True)

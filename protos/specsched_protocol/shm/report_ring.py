@@ -31,10 +31,13 @@ from specsched_protocol.shm.seqlock import (
 )
 
 __all__ = [
+    "ASKED_DRAFT_TOKENS",
     "CONTEXT_TOKENS",
     "DRAFT_MS_BITS",
     "INDEX",
+    "NUM_PREFILL_TOKENS",
     "NUM_ROWS",
+    "NUM_SAMPLING",
     "NUM_TOKENS",
     "PADDED_NUM_TOKENS",
     "STEP_ID",
@@ -56,12 +59,15 @@ CONTEXT_TOKENS = 4
 DRAFT_MS_BITS = 5
 VERIFY_MS_BITS = 6
 NUM_ROWS = 7
+NUM_PREFILL_TOKENS = 8
+NUM_SAMPLING = 9
+ASKED_DRAFT_TOKENS = 10
 
 _LOW = 0xFFFF_FFFF
 
 
 class ReportArrays(NamedTuple):
-    """A report of fixed[NUM_ROWS] rows outside of the region. fixed: int64 [8]; the rest [R].
+    """A report of fixed[NUM_ROWS] rows outside of the region. fixed: int64 [11]; the rest [R].
 
     See specsched_protocol.plan.StepReport; fixed[INDEX] = 1, 2, ... counts reports.
     """
@@ -141,6 +147,9 @@ def is_valid_report(layout: Any, report: Any) -> Any:
     """Whether every count and index of `report`, ReportArrays, is in range. For both ends."""
     num_rows = report.fixed[NUM_ROWS]
     is_valid = 0 <= num_rows <= layout.max_requests
+    is_valid &= 0 <= report.fixed[NUM_SAMPLING] <= num_rows
+    is_valid &= 0 <= report.fixed[NUM_PREFILL_TOKENS] <= report.fixed[NUM_TOKENS]
+    is_valid &= 0 <= report.fixed[ASKED_DRAFT_TOKENS] <= layout.max_draft_tokens
     for row in range(num_rows if is_valid else 0):
         is_valid &= np.int64(report.slot_id[row]) < layout.max_requests
         is_valid &= np.int64(report.num_verified[row]) <= layout.max_draft_tokens

@@ -301,6 +301,7 @@ class RequestState(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    RECENT_TOKENS_PER_STEP_FIELD_NUMBER: _builtins.int
     num_draft_tokens: _builtins.int
     """Unset: max_draft_tokens."""
     samples: _builtins.bool
@@ -308,6 +309,8 @@ class RequestState(_message.Message):
     weight: _builtins.float
     """Unset: 1."""
     context_tokens: _builtins.int
+    recent_tokens_per_step: _builtins.float
+    """Tokens per step that the request got of late; only a policy with fairness reads it. Unset: 2."""
     @_builtins.property
     def confidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Empty: no confidence yet. NaN stands for a value that was not a number."""
@@ -320,19 +323,24 @@ class RequestState(_message.Message):
         samples: _builtins.bool | None = ...,
         weight: _builtins.float | None = ...,
         context_tokens: _builtins.int = ...,
+        recent_tokens_per_step: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_draft_tokens", b"_num_draft_tokens", "_samples", b"_samples", "_weight", b"_weight", "num_draft_tokens", b"num_draft_tokens", "samples", b"samples", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_draft_tokens", b"_num_draft_tokens", "_recent_tokens_per_step", b"_recent_tokens_per_step", "_samples", b"_samples", "_weight", b"_weight", "num_draft_tokens", b"num_draft_tokens", "recent_tokens_per_step", b"recent_tokens_per_step", "samples", b"samples", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_draft_tokens", b"_num_draft_tokens", "_samples", b"_samples", "_weight", b"_weight", "confidence", b"confidence", "context_tokens", b"context_tokens", "num_draft_tokens", b"num_draft_tokens", "samples", b"samples", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_draft_tokens", b"_num_draft_tokens", "_recent_tokens_per_step", b"_recent_tokens_per_step", "_samples", b"_samples", "_weight", b"_weight", "confidence", b"confidence", "context_tokens", b"context_tokens", "num_draft_tokens", b"num_draft_tokens", "recent_tokens_per_step", b"recent_tokens_per_step", "samples", b"samples", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_draft_tokens: _TypeAlias = _typing.Literal["num_draft_tokens"]  # noqa: Y015
     _WhichOneofArgType__num_draft_tokens: _TypeAlias = _typing.Literal["_num_draft_tokens", b"_num_draft_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__recent_tokens_per_step: _TypeAlias = _typing.Literal["recent_tokens_per_step"]  # noqa: Y015
+    _WhichOneofArgType__recent_tokens_per_step: _TypeAlias = _typing.Literal["_recent_tokens_per_step", b"_recent_tokens_per_step"]  # noqa: Y015
     _WhichOneofReturnType__samples: _TypeAlias = _typing.Literal["samples"]  # noqa: Y015
     _WhichOneofArgType__samples: _TypeAlias = _typing.Literal["_samples", b"_samples"]  # noqa: Y015
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_draft_tokens) -> _WhichOneofReturnType__num_draft_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recent_tokens_per_step) -> _WhichOneofReturnType__recent_tokens_per_step | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__samples) -> _WhichOneofReturnType__samples | None: ...
     @_typing.overload
@@ -382,6 +390,7 @@ class Decision(_message.Message):
     MODEL_STATE_FIELD_NUMBER: _builtins.int
     FLAGS_FIELD_NUMBER: _builtins.int
     NUM_REPAIRED_CONFIDENCES_FIELD_NUMBER: _builtins.int
+    FAIRNESS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     source_step_id: _builtins.int
     """Step whose drafts the confidences belong to; at most step_id - 2."""
@@ -395,6 +404,8 @@ class Decision(_message.Message):
     expected_ms: _builtins.float
     model_state: Global___ModelState.ValueType
     num_repaired_confidences: _builtins.int
+    fairness: _builtins.float
+    """Weights were multiplied by (recent tokens per step)^-fairness."""
     @_builtins.property
     def policy(self) -> Global___PolicySpec: ...
     @_builtins.property
@@ -414,10 +425,11 @@ class Decision(_message.Message):
         model_state: Global___ModelState.ValueType = ...,
         flags: _abc.Iterable[Global___DecisionFlag.ValueType] | None = ...,
         num_repaired_confidences: _builtins.int = ...,
+        fairness: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "_next_draft_tokens", b"_next_draft_tokens", "max_verify_len", b"max_verify_len", "next_draft_tokens", b"next_draft_tokens", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "_next_draft_tokens", b"_next_draft_tokens", "budget", b"budget", "epoch", b"epoch", "expected_ms", b"expected_ms", "expected_tokens", b"expected_tokens", "flags", b"flags", "max_verify_len", b"max_verify_len", "model_state", b"model_state", "next_draft_tokens", b"next_draft_tokens", "num_repaired_confidences", b"num_repaired_confidences", "policy", b"policy", "source_step_id", b"source_step_id", "step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "_next_draft_tokens", b"_next_draft_tokens", "budget", b"budget", "epoch", b"epoch", "expected_ms", b"expected_ms", "expected_tokens", b"expected_tokens", "fairness", b"fairness", "flags", b"flags", "max_verify_len", b"max_verify_len", "model_state", b"model_state", "next_draft_tokens", b"next_draft_tokens", "num_repaired_confidences", b"num_repaired_confidences", "policy", b"policy", "source_step_id", b"source_step_id", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_verify_len: _TypeAlias = _typing.Literal["max_verify_len"]  # noqa: Y015
     _WhichOneofArgType__max_verify_len: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len"]  # noqa: Y015

@@ -550,6 +550,9 @@ class InlineReport(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     NUM_VERIFIED_FIELD_NUMBER: _builtins.int
     NUM_ACCEPTED_FIELD_NUMBER: _builtins.int
+    NUM_PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLING_FIELD_NUMBER: _builtins.int
+    ASKED_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     num_tokens: _builtins.int
     """Rows run, drafts included; and the size of the graph that ran them."""
@@ -562,6 +565,12 @@ class InlineReport(_message.Message):
     generation: _builtins.bytes
     num_verified: _builtins.bytes
     num_accepted: _builtins.bytes
+    num_prefill_tokens: _builtins.int
+    """Prefill rows among num_tokens."""
+    num_sampling: _builtins.int
+    """Requests that sampled, at most R."""
+    asked_draft_tokens: _builtins.int
+    """Length asked for when the drafts of this step were made, at most k; 0: none were made."""
     def __init__(
         self,
         *,
@@ -575,10 +584,13 @@ class InlineReport(_message.Message):
         generation: _builtins.bytes = ...,
         num_verified: _builtins.bytes = ...,
         num_accepted: _builtins.bytes = ...,
+        num_prefill_tokens: _builtins.int = ...,
+        num_sampling: _builtins.int = ...,
+        asked_draft_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "draft_ms", b"draft_ms", "generation", b"generation", "num_accepted", b"num_accepted", "num_tokens", b"num_tokens", "num_verified", b"num_verified", "padded_num_tokens", b"padded_num_tokens", "slot_id", b"slot_id", "step_id", b"step_id", "verify_ms", b"verify_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_draft_tokens", b"asked_draft_tokens", "context_tokens", b"context_tokens", "draft_ms", b"draft_ms", "generation", b"generation", "num_accepted", b"num_accepted", "num_prefill_tokens", b"num_prefill_tokens", "num_sampling", b"num_sampling", "num_tokens", b"num_tokens", "num_verified", b"num_verified", "padded_num_tokens", b"padded_num_tokens", "slot_id", b"slot_id", "step_id", b"step_id", "verify_ms", b"verify_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -602,6 +614,7 @@ class InlineDecision(_message.Message):
     MODEL_STATE_FIELD_NUMBER: _builtins.int
     FLAGS_FIELD_NUMBER: _builtins.int
     NUM_REPAIRED_CONFIDENCES_FIELD_NUMBER: _builtins.int
+    FAIRNESS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     source_step_id: _builtins.int
     epoch: _builtins.int
@@ -616,6 +629,8 @@ class InlineDecision(_message.Message):
     flags: _builtins.int
     """Bit of DecisionFlag f: 1 << (f - 1)."""
     num_repaired_confidences: _builtins.int
+    fairness: _builtins.float
+    """Alpha by which weights are made fair; 0: as they are."""
     def __init__(
         self,
         *,
@@ -631,10 +646,11 @@ class InlineDecision(_message.Message):
         model_state: _plan_pb2.ModelState.ValueType = ...,
         flags: _builtins.int = ...,
         num_repaired_confidences: _builtins.int = ...,
+        fairness: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "max_verify_len", b"max_verify_len"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "budget", b"budget", "epoch", b"epoch", "expected_ms", b"expected_ms", "expected_tokens", b"expected_tokens", "flags", b"flags", "max_verify_len", b"max_verify_len", "model_state", b"model_state", "next_draft_tokens", b"next_draft_tokens", "num_repaired_confidences", b"num_repaired_confidences", "policy_id", b"policy_id", "source_step_id", b"source_step_id", "step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len", "budget", b"budget", "epoch", b"epoch", "expected_ms", b"expected_ms", "expected_tokens", b"expected_tokens", "fairness", b"fairness", "flags", b"flags", "max_verify_len", b"max_verify_len", "model_state", b"model_state", "next_draft_tokens", b"next_draft_tokens", "num_repaired_confidences", b"num_repaired_confidences", "policy_id", b"policy_id", "source_step_id", b"source_step_id", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_verify_len: _TypeAlias = _typing.Literal["max_verify_len"]  # noqa: Y015
     _WhichOneofArgType__max_verify_len: _TypeAlias = _typing.Literal["_max_verify_len", b"_max_verify_len"]  # noqa: Y015

@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from specsched_protocol.fairness import INITIAL_RECENT
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.shm import lane
-from specsched_protocol.shm.atomics import float64_to_bits, load_acquire, store_relaxed
+from specsched_protocol.shm.atomics import (
+    float64_to_bits,
+    load_acquire,
+    load_relaxed,
+    store_relaxed,
+)
 from specsched_protocol.shm.plan_area import latest_publication, read_confidences, read_request
 from specsched_protocol.shm.plan_arrays import (
     CONFIDENCE_INDEX,
@@ -22,6 +28,7 @@ from specsched_protocol.shm.plan_arrays import (
 from specsched_protocol.shm.seqlock import EMPTY, INVALID, OK, TORN
 
 from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
+from specsched_scheduler.decision.draft_length import DraftLengthPlan, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.planner import _ring as ring
@@ -43,6 +50,7 @@ NEEDS_PYTHON = 1
 """A step was read whose policy only Python can run; `publish_plan` answers it."""
 
 _PYTHON = int(PolicyCode.PYTHON)
+_LOW = 0xFFFF_FFFF
 _REPAIRED = int(DecisionFlags.REPAIRED)
 _PRIOR = int(DecisionFlags.PRIOR)
 _MAX_TRIES = 64
@@ -60,6 +68,10 @@ def run_loop(memory: Any, settings: Any, table: Any, state: Any) -> int:
             return INTERRUPTED
         if _read_step(memory, publication, state) != OK:
             continue
+        draft_tokens = _next_draft_tokens(settings.rule, memory.layout, state)
+        state.entry[lane.NEXT_DRAFT_TOKENS] = draft_tokens
+        if settings.rule.fairness > 0.0:
+            _make_fair(state, settings.rule.fairness)
         if settings.rule.code == _PYTHON:
             return NEEDS_PYTHON
         request = state.request
@@ -74,6 +86,7 @@ def run_loop(memory: Any, settings: Any, table: Any, state: Any) -> int:
             request.fixed[NUM_OTHER_TOKENS],
             request.fixed[NUM_PREFILL_TOKENS],
             request.fixed[MAX_BUDGET],
+            draft_tokens,
         )
         plan = decide_step(settings.rule, step, table, state.prior, state.workspace)
         publish_plan(memory, settings, state, plan)
@@ -143,12 +156,37 @@ def _gather(memory: Any, state: Any) -> int:
     return TORN if status == TORN else OK
 
 
+# ===================== What was learned =====================
+
+
+@njit(cache=True, nogil=True)
+def _next_draft_tokens(rule: Any, layout: Any, state: Any) -> Any:
+    """Length of the drafts made at the end of the step in `state`."""
+    packed = load_relaxed(state.draft_plan, 0)
+    plan = DraftLengthPlan(packed & _LOW, packed >> 32)
+    return next_draft_tokens(rule, state.request.fixed[STEP_ID], plan, layout.max_draft_tokens)
+
+
+@njit(cache=True, nogil=True)
+def _make_fair(state: Any, alpha: float) -> None:
+    """specsched_protocol.fairness.fair_weights on the private copy of the request."""
+    request = state.request
+    for row in range(request.fixed[NUM_REQUESTS]):
+        slot = np.int64(request.slot_id[row])
+        is_known = state.recent_generation[slot] == np.int64(request.generation[row])
+        recent = state.recent[slot] if is_known else INITIAL_RECENT
+        request.weight[row] *= recent**-alpha
+
+
 # ===================== Writing =====================
 
 
 @njit(cache=True, nogil=True)
 def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
-    """Write `plan`, a StepPlan for the request in `state`, to the lane and the private ring."""
+    """Write `plan`, a StepPlan for the request in `state`, to the lane and the private ring.
+
+    The length of the next drafts stands in state.entry already.
+    """
     fixed, entry, counters = state.request.fixed, state.entry, state.counters
     num_repaired, flags = _count_repaired(state, plan.num_repaired, plan.flags)
     max_verify_len = plan.max_verify_len
@@ -160,7 +198,6 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     entry[lane.EPOCH] = settings.epoch
     entry[lane.BUDGET] = plan.budget
     entry[lane.MAX_VERIFY_LEN] = max_verify_len
-    entry[lane.NEXT_DRAFT_TOKENS] = memory.layout.max_draft_tokens
     entry[lane.EXPECTED_TOKENS_BITS] = float64_to_bits(plan.expected_tokens)
     entry[lane.EXPECTED_MS_BITS] = float64_to_bits(plan.expected_ms)
     entry[lane.POLICY_ID] = settings.policy_id
@@ -168,6 +205,7 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     entry[lane.FLAGS] = flags
     entry[lane.NUM_REPAIRED] = num_repaired
     entry[lane.DECIDED_NS] = now
+    entry[lane.FAIRNESS_BITS] = float64_to_bits(settings.rule.fairness)
     index = counters[state_words.NUM_DECISIONS]
     lane.write_decision(memory.lane, index, entry)
 

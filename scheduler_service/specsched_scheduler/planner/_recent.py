@@ -30,6 +30,7 @@ def unpack_entry(entry: npt.NDArray[np.int64]) -> RecentDecision:
         flags=words[lane.FLAGS],
         num_repaired_confidences=words[lane.NUM_REPAIRED],
         decided_ns=words[lane.DECIDED_NS],
+        fairness=float(floats[lane.FAIRNESS_BITS]),
     )
     return RecentDecision(
         index=words[ring.INDEX],

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.shm import ExecutorLayout
 from specsched_protocol.shm.atomics import load_relaxed, store_relaxed, store_release
 from specsched_protocol.shm.plan_arrays import (
@@ -16,6 +17,7 @@ from specsched_protocol.shm.plan_arrays import (
     new_request_arrays,
 )
 
+from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.decision.workspace import (
     RunningMean,
@@ -26,7 +28,16 @@ from specsched_scheduler.decision.workspace import (
 from specsched_scheduler.planner._latency import NUM_BUCKETS
 from specsched_scheduler.planner._ring import ENTRY_WORDS, new_ring
 
-__all__ = ["LoopState", "Settings", "SharedWords", "add_to", "new_loop_state", "set_generation"]
+__all__ = [
+    "LoopState",
+    "Settings",
+    "SharedWords",
+    "add_to",
+    "new_loop_state",
+    "pack_draft_plan",
+    "set_draft_plan",
+    "set_generation",
+]
 
 # Words of LoopState.counters.
 NUM_DECISIONS = 0
@@ -72,7 +83,9 @@ class LoopState(NamedTuple):
     """The loop's memory, private to this process. One thread writes it, any may read.
 
     generation: int64 [1], the current one, stored by Python. counters, histogram, ring: int64.
-    request, gathered: the step being decided. entry, scratch: int64 scratch.
+    request, gathered: the step being decided. entry, scratch: int64 scratch. Stored by Python:
+    draft_plan, int64 [1], see pack_draft_plan; recent float64 [max_requests] and recent_generation
+    int64 [max_requests], see specsched_protocol.fairness.
     """
 
     generation: npt.NDArray[np.int64]
@@ -85,10 +98,19 @@ class LoopState(NamedTuple):
     workspace: Workspace
     entry: npt.NDArray[np.int64]
     scratch: npt.NDArray[np.int64]
+    draft_plan: npt.NDArray[np.int64]
+    recent: npt.NDArray[np.float64]
+    recent_generation: npt.NDArray[np.int64]
 
 
-def new_loop_state(layout: ExecutorLayout) -> LoopState:
-    """Memory for the steps of one executor."""
+def pack_draft_plan(plan: DraftLengthPlan) -> int:
+    """A draft length plan in one word, so that it changes at once: length, then probe period."""
+    return plan.draft_tokens | plan.probe_period << 32
+
+
+def new_loop_state(layout: ExecutorLayout, recent: RecentTokens) -> LoopState:
+    """Memory for the steps of one executor; `recent` is read in place."""
+    full_drafts = DraftLengthPlan(layout.max_draft_tokens, 0)
     return LoopState(
         generation=np.zeros(1, dtype=np.int64),
         counters=np.zeros(_NUM_COUNTERS, dtype=np.int64),
@@ -100,6 +122,9 @@ def new_loop_state(layout: ExecutorLayout) -> LoopState:
         workspace=new_workspace(layout.max_requests, layout.max_draft_tokens),
         entry=np.zeros(ENTRY_WORDS, dtype=np.int64),
         scratch=np.zeros(2, dtype=np.int64),
+        draft_plan=np.array([pack_draft_plan(full_drafts)], dtype=np.int64),
+        recent=recent.recent,
+        recent_generation=recent.generation,
     )
 
 
@@ -113,3 +138,9 @@ def add_to(counters: Any, counter: int, amount: int) -> None:
 def set_generation(state: Any, generation: int) -> None:
     """Make `generation` the current one; the loop returns when it next looks."""
     store_release(state.generation, 0, generation)
+
+
+@njit(cache=True, nogil=True)
+def set_draft_plan(state: Any, packed: int) -> None:
+    """Draft by this plan, a word of `pack_draft_plan`, from the next decision on."""
+    store_relaxed(state.draft_plan, 0, packed)

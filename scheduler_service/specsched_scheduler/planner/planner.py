@@ -9,17 +9,26 @@ from dataclasses import dataclass
 import numpy as np
 import structlog
 from specsched_protocol.descriptors import OwnedDescriptor
+from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.plan import StepReport
 from specsched_protocol.shm.plan_area import latest_publication
 
 from specsched_scheduler.decision.cost import CostModel, CostTable
+from specsched_scheduler.decision.draft_length import DraftLength
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._latency import quantile_ns
 from specsched_scheduler.planner._loop import NEEDS_PYTHON, publish_plan, run_loop
 from specsched_scheduler.planner._recent import unpack_entry
-from specsched_scheduler.planner._state import Settings, SharedWords, new_loop_state, set_generation
+from specsched_scheduler.planner._state import (
+    Settings,
+    SharedWords,
+    new_loop_state,
+    pack_draft_plan,
+    set_draft_plan,
+    set_generation,
+)
 from specsched_scheduler.planner.records import (
     PlannedStep,
     PlannerConfig,
@@ -65,7 +74,9 @@ class Planner:
         self._wake = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         executor = regions.executor
         self._memory = SharedWords(executor.words, regions.lane.words, executor.layout)
-        self._state = new_loop_state(executor.layout)
+        self._recent_tokens = RecentTokens(executor.layout.max_requests)
+        self._draft_length = DraftLength(executor.layout.max_draft_tokens)
+        self._state = new_loop_state(executor.layout, self._recent_tokens)
         self._reports = ReportReader(executor)
         self._lock = threading.Lock()
         self._is_stopping = False
@@ -93,6 +104,10 @@ class Planner:
         with self._lock:
             current = self._inputs
             self._interrupt_locked(_Inputs(self._settings(policy), current.table, policy.decide))
+            if current.settings.rule.code != int(policy.code):
+                # What drafts brought under another policy says little.
+                self._draft_length = DraftLength(self._memory.layout.max_draft_tokens)
+                set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
 
     def set_cost_model(self, cost_model: CostModel) -> None:
         """Price steps by `cost_model` from the next decision on."""
@@ -133,10 +148,22 @@ class Planner:
         return [unpack_entry(entry) for entry in out[:count]]
 
     def drain_reports(self) -> list[StepReport]:
-        """Reports of finished steps that came since the last call; losses are counted."""
-        return self._reports.drain()
+        """Reports of finished steps that came since the last call; losses are counted.
+
+        Recent tokens and the draft length are learned from them on the way.
+        """
+        reports = self._reports.drain()
+        with self._lock:
+            for report in reports:
+                self._learn(report)
+            set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
+        return reports
 
     # ===================== Inside =====================
+
+    def _learn(self, report: StepReport) -> None:
+        self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
+        self._draft_length.observe(report, self._inputs.table)
 
     def _settings(self, policy: PolicySelection) -> Settings:
         decided = self._regions.decided

@@ -25,6 +25,7 @@ def decision_message(decision: StepDecision, policy: plan_pb2.PolicySpec) -> pla
         model_state=plan_pb2.ModelState.ValueType(decision.model_state),
         flags=flags_to_message(DecisionFlags(decision.flags)),
         num_repaired_confidences=decision.num_repaired_confidences,
+        fairness=decision.fairness,
     )
     if decision.max_verify_len != NO_BUDGET_CAP:
         message.max_verify_len = decision.max_verify_len

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from specsched_protocol.plan import NO_BUDGET_CAP, FallbackReason
-from specsched_protocol.shm import RegionError, plan_arrays
+from specsched_protocol.shm import ABI_VERSION, RegionError, plan_arrays
 from specsched_protocol.shm.plan_arrays import NUM_REQUESTS
 from specsched_scheduler.decision.codes import DecisionFlags, ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
@@ -287,7 +287,7 @@ def test_impossible_settings_name_the_value(changed: dict[str, int]):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("abi_version", "ABI version 2, expected 1"),
+        ("abi_version", f"ABI version {ABI_VERSION + 1}, expected {ABI_VERSION}"),
         ("executor_region_bytes", "executor_region_bytes was announced as"),
         ("lane_region_bytes", "lane_region_bytes was announced as"),
     ],

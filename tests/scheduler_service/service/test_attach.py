@@ -7,6 +7,7 @@ import asyncio
 import grpc
 import pytest
 from specsched_protocol.plan import FallbackReason
+from specsched_protocol.shm import ABI_VERSION
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -155,7 +156,7 @@ async def test_other_abi_version_is_refused_with_both_versions(scheduler, execut
     await stream.send(hello=executor.hello(offer))
     code, details = await stream.status()
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "ABI version 99, expected 1" in details
+    assert f"ABI version 99, expected {ABI_VERSION}" in details
 
 
 async def test_nonce_is_good_for_one_attachment(scheduler, executor):

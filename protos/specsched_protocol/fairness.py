@@ -1,0 +1,64 @@
+"""Fair weights: what a request got of late makes its drafts count less.
+
+    recent <- recent + RECENT_SHARE * (tokens of the step - recent)        INITIAL_RECENT at first
+    fair weight = weight * recent^-alpha
+
+Ranking all drafts of a batch together favours the requests that are easy to draft for. With alpha =
+1 a draft counts relative to the pace its request already has. Scheduler and executor keep `recent`
+each from the same counts, so that budget and ranking agree up to the steps one of them has not
+seen. It holds accepted counts of finished steps only, so that it never depends on a draft that it
+helps to rank (lossless invariant).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["INITIAL_RECENT", "RecentTokens", "fair_weights"]
+
+RECENT_SHARE = 1 / 32
+"""Share of the newest step in the mean."""
+INITIAL_RECENT = 2.0
+"""Tokens per step of a request that nothing is known of."""
+
+
+class RecentTokens:
+    """Recent tokens per step of every slot; a reused slot begins anew.
+
+    recent: float64 [slots]. generation: int64 [slots], whose requests they are. Both are written in
+    place, one thread writes; a reader without a lock sees each number whole.
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self.recent = np.full(num_slots, INITIAL_RECENT)
+        self.generation = np.zeros(num_slots, dtype=np.int64)
+
+    def observe(
+        self,
+        slot_id: npt.NDArray[np.integer[Any]],
+        generation: npt.NDArray[np.integer[Any]],
+        num_tokens: npt.NDArray[np.integer[Any]],
+    ) -> None:
+        """Take in a step's tokens (accepted drafts and the bonus token) of its requests, [R]."""
+        recent = self.of(slot_id, generation)
+        self.recent[slot_id] = recent + RECENT_SHARE * (num_tokens - recent)
+        self.generation[slot_id] = generation
+
+    def of(
+        self, slot_id: npt.NDArray[np.integer[Any]], generation: npt.NDArray[np.integer[Any]]
+    ) -> npt.NDArray[np.float64]:
+        """Float64 [R]: of these requests."""
+        is_known = self.generation[slot_id] == generation
+        recent: npt.NDArray[np.float64] = np.where(is_known, self.recent[slot_id], INITIAL_RECENT)
+        return recent
+
+
+def fair_weights(
+    weight: npt.NDArray[np.floating[Any]], recent: npt.NDArray[np.float64], alpha: float
+) -> npt.NDArray[np.float64]:
+    """Float64 [R]: weight * recent^-alpha."""
+    fair: npt.NDArray[np.float64] = weight * np.power(recent, -alpha)
+    return fair
