@@ -40,8 +40,11 @@ class ExecutorConfig(SchedulerLinkConfig):
     policy: str | None = Field(
         None, description="Policy of the in-process scheduler; none: throughput"
     )
-    drafter: Literal["none", "ngram"] = Field(
-        "ngram", description="Who drafts: ngram is prompt lookup"
+    drafter: Literal["none", "ngram", "dspark"] = Field(
+        "ngram", description="Who drafts: ngram is prompt lookup, dspark a model"
+    )
+    drafter_checkpoint: Path | None = Field(
+        None, description="Folder of the dspark drafter: config.json and safetensors"
     )
     max_draft_tokens: int = Field(7, ge=1, le=16, description="Draft positions per request, k")
     fallback: str = Field(
@@ -80,6 +83,13 @@ class ExecutorConfig(SchedulerLinkConfig):
             raise ValueError("no such path; accepted: a GGUF file or a Hugging Face folder")
         return model
 
+    @field_validator("drafter_checkpoint")
+    @classmethod
+    def _check_drafter_checkpoint(cls, folder: Path | None) -> Path | None:
+        if folder is not None and not (folder / "config.json").is_file():
+            raise ValueError("no config.json there; accepted: a folder that training wrote")
+        return folder
+
     @field_validator("host")
     @classmethod
     def _check_host(cls, host: str) -> str:
@@ -112,6 +122,10 @@ class ExecutorConfig(SchedulerLinkConfig):
     @model_validator(mode="after")
     def _check_options_take_effect(self) -> Self:
         given = self.model_fields_set
+        if (self.drafter == "dspark") != (self.drafter_checkpoint is not None):
+            raise ValueError(
+                "drafter = dspark and drafter_checkpoint go together: give both or neither"
+            )
         if self.drafter == "none":
             for name in ("max_draft_tokens", "fallback", "scheduler", "profile", *LINK_OPTIONS):
                 if name in given and getattr(self, name) != "off":

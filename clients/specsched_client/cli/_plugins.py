@@ -19,9 +19,11 @@ from specsched_client.cli._exit_codes import ExitCode
 GROUP: Final = "specsched.commands"
 
 SUMMARIES: Final = {
+    "eval": "Measure a drafter by real generation.",
     "executor": "Serve a model; schedulers found in the run directory are attached.",
     "plan": "Decide the steps of FILE: one plan request, or a list of them.",
     "scheduler": "Run a scheduler that executors on this machine attach to.",
+    "train": "Make a drafter for a target.",
 }
 """First lines of the help of commands known by name, so that a list does not import them all."""
 

@@ -14,7 +14,6 @@ from specsched_protocol.v1 import executor_pb2, plan_pb2
 
 from specsched_executor.attach import AttachConfig, AttachManager, ExecutorFacts, SchedulerEndpoint
 from specsched_executor.config import ExecutorConfig
-from specsched_executor.drafters import create_drafter
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.model import LoadedModel, LoadOptions, load_model
 from specsched_executor.model.spec import Dtype
@@ -24,6 +23,7 @@ from specsched_executor.transport.none import NoTransport
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
 from .cost import cost_message
+from .drafter import build_drafter
 from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
 from .progress import status
 from .sizes import engine_config
@@ -73,7 +73,7 @@ def build_executor(config: ExecutorConfig) -> Executor:
     sizes = engine_config(config, loaded.config)
     cost = cost_message(config, loaded, sizes)
     transport, attacher = _connect(config, loaded, sizes, cost)
-    drafter = create_drafter(config.drafter, config.max_draft_tokens)
+    drafter = build_drafter(config, loaded, sizes)
     engine = Engine(loaded.model, drafter, transport, sizes, loaded.tokenizer)
     return Executor(loaded, engine, sizes, transport, attacher)
 

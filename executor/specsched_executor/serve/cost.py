@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from pathlib import Path
+from typing import Any
 
 import structlog
 import torch
@@ -10,7 +13,6 @@ from specsched_protocol.v1 import plan_pb2
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import Drafter, DraftInput
-from specsched_executor.drafters import create_drafter
 from specsched_executor.engine import EngineConfig
 from specsched_executor.model import LoadedModel
 from specsched_executor.profiling import (
@@ -24,6 +26,7 @@ from specsched_executor.profiling import (
     save_profile,
 )
 
+from .drafter import build_drafter
 from .progress import progress_bar
 
 __all__ = ["cost_message"]
@@ -32,6 +35,8 @@ _log = structlog.get_logger(__name__)
 
 _CONTEXT_TOKENS = 256
 _LONG_CONTEXT_TOKENS = 1024
+_STEP_ROWS = 2
+"""Tokens a step commits, about, in a run that is measured."""
 _PERIOD = 16
 """Period of the history drafted from, so that each draft is a full one."""
 
@@ -43,9 +48,9 @@ def cost_message(
     if config.effective_scheduler == "off" or config.profile == "off":
         return plan_pb2.CostModel()
     options = _options(config, loaded, sizes)
-    mark = fingerprint(loaded.config, config.dtype, config.drafter, options)
+    mark = fingerprint(loaded.config, config.dtype, _drafter_mark(config), options)
     kept = load_profile(config.profile_dir, mark) if config.profile_dir else None
-    profile = kept or _measure(config, loaded, options, mark)
+    profile = kept or _measure(config, loaded, sizes, options, mark)
     _log.info(
         "step cost known",
         measured=kept is None,
@@ -84,13 +89,29 @@ def _quick_sizes(rows: tuple[int, ...], sizes: EngineConfig) -> tuple[int, ...]:
     return chosen if len(chosen) >= 3 else rows[:4]
 
 
+def _drafter_mark(config: ExecutorConfig) -> str:
+    """Tells drafters of different cost apart."""
+    if config.drafter_checkpoint is None:
+        return config.drafter
+    shape = (config.drafter_checkpoint / "config.json").read_bytes()
+    return f"{config.drafter}-{hashlib.sha256(shape).hexdigest()[:12]}"
+
+
 def _measure(
-    config: ExecutorConfig, loaded: LoadedModel, options: ProfileOptions, mark: str
+    config: ExecutorConfig,
+    loaded: LoadedModel,
+    sizes: EngineConfig,
+    options: ProfileOptions,
+    mark: str,
 ) -> CostProfile:
-    drafter = create_drafter(config.drafter, config.max_draft_tokens)
+    drafter = build_drafter(config, loaded, sizes)
     with progress_bar("measuring the step cost") as progress:
         profile = profile_model(
-            loaded.model, options, mark, draft=_draft_run(drafter, options), progress=progress
+            loaded.model,
+            options,
+            mark,
+            draft=_draft_run(drafter, loaded, options),
+            progress=progress,
         )
     if config.profile_dir is not None:
         _keep(profile, config.profile_dir)
@@ -104,20 +125,42 @@ def _keep(profile: CostProfile, folder: Path) -> None:
         _log.warning("cannot keep the step cost", folder=str(folder), reason=str(error))
 
 
-def _draft_run(drafter: Drafter, options: ProfileOptions) -> DraftRun:
-    """Drafts of the real drafter for n requests whose histories repeat themselves."""
+def _draft_run(drafter: Drafter, loaded: LoadedModel, options: ProfileOptions) -> DraftRun:
+    """Drafts of the real drafter for n requests whose histories repeat themselves.
+
+    One that reads hidden states gets a full context at first, then two tokens of it a draft.
+    """
     period = torch.arange(_PERIOD).repeat(options.context_tokens // _PERIOD + 2).tolist()
+    num_given: dict[int, int] = {}
+
+    def features(num_requests: int) -> dict[str, Any]:
+        if not drafter.feature_layers:
+            return {}
+        counts = []
+        for slot_id in range(num_requests):
+            given = num_given.get(slot_id, 0)
+            if given + _STEP_ROWS > loaded.config.max_context_tokens - 1:
+                drafter.release(slot_id)
+                given = 0
+            counts.append(_STEP_ROWS if given else options.context_tokens)
+            num_given[slot_id] = given + counts[-1]
+        states = torch.zeros(sum(counts), loaded.config.hidden_size)
+        return {
+            "features": dict.fromkeys(drafter.feature_layers, states),
+            "feature_start_loc": torch.tensor([0, *itertools.accumulate(counts)]),
+        }
 
     def run(num_requests: int) -> None:
         drafter.draft(
             DraftInput(
                 step_id=0,
                 slot_ids=torch.arange(num_requests),
-                generations=torch.zeros(num_requests, dtype=torch.int64),
+                generations=torch.ones(num_requests, dtype=torch.int64),
                 histories=tuple(period for _ in range(num_requests)),
                 max_draft_tokens=torch.full((num_requests,), options.max_draft_tokens),
                 temperatures=torch.zeros(num_requests),
                 seeds=torch.zeros(num_requests, dtype=torch.int64),
+                **features(num_requests),
             )
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -27,15 +27,17 @@ def _group() -> None:
 
 
 @train.command()
-def drafter(
+def drafter(  # noqa: PLR0917 - typer calls it by name
     out: Annotated[Path, typer.Option(help="Folder the checkpoint is written to")],
     run_dir: Annotated[Path, typer.Option(help="Folder of the run; the same again continues it")],
     target: Annotated[
-        Optional[Path], typer.Option(help="GGUF or Hugging Face folder; none: the default model")
+        Path | None, typer.Option(help="GGUF or Hugging Face folder; none: the default model")
     ] = None,
     prompts: Annotated[
-        Optional[list[Path]],
-        typer.Option(help="JSON-lines file or folder of them; none: only prompts the target writes"),
+        list[Path] | None,
+        typer.Option(
+            help="JSON-lines file or folder of them; none: only prompts the target writes"
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cuda, cpu or auto")] = "auto",
     num_tokens: Annotated[int, typer.Option(help="Tokens to generate")] = 36_000_000,
@@ -94,7 +96,14 @@ def drafter(
             held_out_share=held_out_share,
         )
         is_done = run_training(
-            target, prompts or [], options, run_dir, out, device, max_seconds, _say
+            options,
+            target_path=target,
+            prompt_paths=prompts or [],
+            run_dir=run_dir,
+            out=out,
+            device_name=device,
+            max_seconds=max_seconds,
+            say=_say,
         )
     except (ValueError, ModelLoadError, TokenizerError) as error:
         _fail(str(error))

@@ -16,9 +16,10 @@ __all__ = ["run_training", "training_device"]
 
 
 def run_training(
+    options: TrainOptions,
+    *,
     target_path: Path | None,
     prompt_paths: Sequence[Path],
-    options: TrainOptions,
     run_dir: Path,
     out: Path,
     device_name: str,
@@ -48,7 +49,9 @@ def training_device(name: str) -> torch.device:
     if name not in {"auto", "cpu", "cuda"}:
         raise ValueError(f"device is {name!r}; accepted: auto, cpu, cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but torch sees no CUDA device; accepted here: auto, cpu")
+        raise ValueError(
+            "device is 'cuda', but torch sees no CUDA device; accepted here: auto, cpu"
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

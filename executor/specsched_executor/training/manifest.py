@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -24,19 +24,24 @@ _PACKAGES = ("specsched", "torch", "triton", "safetensors", "tokenizers")
 def build_manifest(
     target: TrainingTarget,
     options: TrainOptions,
+    *,
     prompts: list[Prompt],
     held_out: list[Prompt],
     corpus: Corpus,
-    metrics: ForcedMetrics,
+    num_steps: int,
+    metrics: ForcedMetrics | None,
 ) -> dict[str, Any]:
-    """Target, data, options, versions and teacher-forced metrics; prompts by digest alone."""
+    """Target, data, options, versions and teacher-forced metrics; prompts by digest alone.
+
+    num_steps: done so far. metrics: None while training goes on.
+    """
     trained = Counter(prompt.source for prompt in prompts)
     trained.subtract(prompt.source for prompt in held_out)
     device = target.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
     return {
         "format": 1,
-        "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(tz=UTC).isoformat(timespec="seconds"),
         "target": {
             "name": target.config.name,
             "num_layers": target.config.num_layers,
@@ -55,7 +60,8 @@ def build_manifest(
             "sha256": sorted(prompt.digest for prompt in held_out),
         },
         "options": options.to_json(),
-        "held_out_text": metrics.to_json(),
+        "num_steps_done": num_steps,
+        "held_out_text": None if metrics is None else metrics.to_json(),
         "device": name,
         "versions": {"python": platform.python_version(), **_versions()},
     }

@@ -91,5 +91,7 @@ def _text(line: str, place: str) -> str:
     turns = fields.get("turns") if isinstance(fields, dict) else None
     text = turns[0] if turns else fields.get("prompt") if isinstance(fields, dict) else None
     if not isinstance(text, str) or not text:
-        raise ValueError(f'{place} has no text; accepted: {{"turns": ["..."]}}, {{"prompt": "..."}}')
+        raise ValueError(
+            f'{place} has no text; accepted: {{"turns": ["..."]}}, {{"prompt": "..."}}'
+        )
     return text

@@ -79,10 +79,21 @@ class TrainingRun:
         if checked is None:
             return False
         network, trainer = self._trainer(corpus)
-        if not self._train(trainer):
+
+        def keep(metrics: ForcedMetrics | None) -> None:
+            self._keep(
+                out,
+                network=network,
+                trainer=trainer,
+                corpus=corpus,
+                held_out=held_out,
+                metrics=metrics,
+            )
+
+        if not self._train(trainer, lambda: keep(None)):
             return False
-        metrics = self._metrics(network, checked)
-        self._finish(out, network, corpus, held_out, metrics)
+        keep(self._metrics(network, checked))
+        self._say(f"checkpoint written to {out}")
         return True
 
     def _split(self) -> tuple[list[Prompt], list[Prompt]]:
@@ -128,7 +139,8 @@ class TrainingRun:
             self._say(f"continuing after step {trainer.step}")
         return network, trainer
 
-    def _train(self, trainer: Trainer) -> bool:
+    def _train(self, trainer: Trainer, keep: Callable[[], None]) -> bool:
+        """Train as far as time allows, keeping a usable checkpoint on the way; True when done."""
         started = saved = time.monotonic()
         first_step = trainer.step
 
@@ -136,6 +148,7 @@ class TrainingRun:
             nonlocal saved
             if time.monotonic() - saved > _SAVE_SECONDS:
                 trainer.save(self._folder / _STATE)
+                keep()
                 saved = time.monotonic()
             return self._clock.goes_on()
 
@@ -150,6 +163,7 @@ class TrainingRun:
 
         trainer.run(goes_on, report)
         trainer.save(self._folder / _STATE)
+        keep()
         return trainer.is_done
 
     def _metrics(self, network: TrainableDrafter, corpus: Corpus) -> ForcedMetrics:
@@ -164,20 +178,27 @@ class TrainingRun:
         self._say(f"held-out text, teacher-forced: {json.dumps(metrics.to_json())}")
         return metrics
 
-    def _finish(
+    def _keep(
         self,
         out: Path,
+        *,
         network: TrainableDrafter,
+        trainer: Trainer,
         corpus: Corpus,
         held_out: list[Prompt],
-        metrics: ForcedMetrics,
+        metrics: ForcedMetrics | None,
     ) -> None:
         save_checkpoint(out, self.config, network.tensors(), max_shard_bytes=_MAX_SHARD_BYTES)
         manifest = build_manifest(
-            self._target, self._options, self._prompts, held_out, corpus, metrics
+            self._target,
+            self._options,
+            prompts=self._prompts,
+            held_out=held_out,
+            corpus=corpus,
+            num_steps=trainer.step,
+            metrics=metrics,
         )
         (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-        self._say(f"checkpoint written to {out}")
 
 
 def drafter_config(

@@ -66,9 +66,7 @@ class Trainer:
         """Whether all steps are done."""
         return self._step >= self._options.optimizer.num_steps
 
-    def run(
-        self, go_on: Callable[[], bool], report: Callable[[TrainingProgress], None]
-    ) -> None:
+    def run(self, go_on: Callable[[], bool], report: Callable[[TrainingProgress], None]) -> None:
         """Steps until all are done or `go_on`, asked at each report, says no."""
         means = _Means(self._target.device)
         while not self.is_done:
@@ -166,7 +164,7 @@ def _mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 def _is_matrix(name: str) -> bool:
     """Whether Muon handles it: the backbone's matrices, not tables of tokens nor the heads."""
-    return name == "fc.weight" or name.endswith("proj.weight") and name.startswith("layers.")
+    return name == "fc.weight" or (name.endswith("proj.weight") and name.startswith("layers."))
 
 
 def _schedule(step: int, num_steps: int, warmup_share: float) -> float:

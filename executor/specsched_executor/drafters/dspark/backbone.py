@@ -112,9 +112,7 @@ class Backbone:
         return rms_norm(x, weight, self._config.rms_norm_eps)
 
 
-def _layer(
-    tensors: dict[str, torch.Tensor], index: int, make_linear: LinearFactory
-) -> _Layer:
+def _layer(tensors: dict[str, torch.Tensor], index: int, make_linear: LinearFactory) -> _Layer:
     prefix = f"layers.{index}."
     attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
 

@@ -14,7 +14,6 @@ from specsched_kernels.paged_attention import allocate_kv
 
 from specsched_executor.core import PAD_SLOT
 from specsched_executor.drafters.dspark.config import DSparkConfig
-from specsched_executor.engine.blocks import BlockPool
 
 __all__ = ["DraftCache", "NewRows"]
 
@@ -32,6 +31,8 @@ class NewRows:
 class DraftCache:
     """Pages of `num_slots` requests, taken as contexts grow and given back at release.
 
+    There are enough for all slots at their longest context, so taking one never fails.
+
     keys, values: per drafter layer, [pages, page, Hkv, D].
     """
 
@@ -39,7 +40,7 @@ class DraftCache:
         self._config = config
         self._window = min(config.window or max_context_tokens, max_context_tokens)
         per_slot = -(-(self._window + config.block_size) // _PAGE_TOKENS)
-        self._pool = BlockPool(num_slots * per_slot, _PAGE_TOKENS)
+        self._free_pages = list(reversed(range(num_slots * per_slot)))
         layers = [
             allocate_kv(num_slots * per_slot, _PAGE_TOKENS, config.num_kv_heads, config.head_dim)
             for _ in range(config.num_layers)
@@ -54,7 +55,7 @@ class DraftCache:
     @property
     def num_free_pages(self) -> int:
         """Pages nobody holds."""
-        return self._pool.num_free
+        return len(self._free_pages)
 
     def claim(self, slot_ids: torch.Tensor, generations: torch.Tensor) -> None:
         """Make sure that these slots, int64 [R], hold nothing of an earlier request."""
@@ -65,7 +66,7 @@ class DraftCache:
 
     def release(self, slot_id: int) -> None:
         """Give back the pages of a slot."""
-        self._pool.give_back(self._pages[slot_id])
+        self._free_pages += self._pages[slot_id]
         self._pages[slot_id] = []
         self._num_seen[slot_id] = 0
         self._generations[slot_id] = 0
@@ -112,12 +113,9 @@ class DraftCache:
         needed = self.context_lens(slot_ids) + self._config.block_size
         for slot_id, num_tokens in zip(slot_ids.tolist(), needed.tolist(), strict=True):
             held = self._pages[slot_id]
-            missing = self._pool.blocks_for(num_tokens) - len(held)
+            missing = -(-num_tokens // _PAGE_TOKENS) - len(held)
             if missing > 0:
-                taken = self._pool.take(missing)
-                if taken is None:
-                    raise RuntimeError("the draft cache has fewer pages than its slots need")
-                self._tables[slot_id, len(held) : len(held) + missing] = torch.tensor(
-                    taken, dtype=torch.int32
-                )
+                taken = [self._free_pages.pop() for _ in range(missing)]
+                row = self._tables[slot_id, len(held) : len(held) + missing]
+                row.copy_(torch.tensor(taken, dtype=torch.int32))
                 held += taken

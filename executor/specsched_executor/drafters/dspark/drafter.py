@@ -111,9 +111,7 @@ class DSparkDrafter:
             self._backbone.add_context(features.float(), rows, self._cache)
 
 
-def _check_fit(
-    checkpoint: DSparkCheckpoint, target: DecoderModel, max_draft_tokens: int
-) -> None:
+def _check_fit(checkpoint: DSparkCheckpoint, target: DecoderModel, max_draft_tokens: int) -> None:
     config, model = checkpoint.config, target.config
     for name, own, wanted in (
         ("vocab_size", config.vocab_size, model.vocab_size),

@@ -76,8 +76,6 @@ class SequentialHeads:
                 uniforms = keyed_uniforms(
                     keys.seeds[drawing], keys.positions[drawing] + j, Purpose.DRAFT, keys.step_id
                 )
-                previous = previous.index_put(
-                    (drawing,), draw(distribution[drawing, j], uniforms)
-                )
+                previous = previous.index_put((drawing,), draw(distribution[drawing, j], uniforms))
             token_ids[:, j] = previous
         return BlockDraft(token_ids, confidence, distribution)

@@ -1,0 +1,1 @@
+"""Measuring a drafter by real generation: `specsched eval drafter`."""

@@ -1,0 +1,100 @@
+"""`specsched eval drafter`. Importable without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["evaluate"]
+
+_MISSING_TORCH = "evaluating needs torch, which is not installed: pip install 'specsched[executor]'"
+
+evaluate = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@evaluate.callback()
+def _group() -> None:
+    """Measure a drafter by real generation."""
+
+
+@evaluate.command()
+def drafter(  # noqa: PLR0917 - typer calls it by name
+    prompts: Annotated[list[Path], typer.Option(help="JSON-lines file or folder of them")],
+    model: Annotated[
+        Path | None, typer.Option(help="GGUF or Hugging Face folder; none: the default model")
+    ] = None,
+    drafter: Annotated[str, typer.Option(help="ngram or dspark")] = "dspark",
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder of a dspark drafter")] = None,
+    temperature: Annotated[float, typer.Option(help="Of all requests; 0: greedy")] = 1.0,
+    limit: Annotated[
+        int | None, typer.Option(help="The first so many of each source")
+    ] = None,
+    held_out_share: Annotated[
+        float | None, typer.Option(help="Only prompts that training with this share kept back")
+    ] = None,
+    max_draft_tokens: Annotated[int, typer.Option(help="Draft positions, k")] = 7,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of an answer")] = 256,
+    max_prompt_tokens: Annotated[int, typer.Option(help="Longer prompts are left out")] = 1024,
+    num_seqs: Annotated[int, typer.Option(help="Requests at once")] = 16,
+    calibration: Annotated[
+        Path | None, typer.Option(help="Calibration to report beside the raw confidences")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write confidences and outcomes there, .npz")
+    ] = None,
+    diagram: Annotated[
+        Path | None, typer.Option(help="Write a reliability diagram there; needs matplotlib")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
+) -> None:
+    """Answer prompts with the target and tell how many drafts it accepted."""
+    if importlib.util.find_spec("torch") is None:
+        _fail(_MISSING_TORCH)
+    if diagram is not None and importlib.util.find_spec("matplotlib") is None:
+        _fail("--diagram needs matplotlib, which is not installed: pip install 'specsched[plot]'")
+    from specsched_executor.core import RequestError
+    from specsched_executor.evaluation.calibration_file import CalibrationFile
+    from specsched_executor.evaluation.generation import GenerationError
+    from specsched_executor.evaluation.report import report_lines
+    from specsched_executor.evaluation.run import EvaluationOptions, evaluate_drafter
+    from specsched_executor.model import ModelLoadError
+    from specsched_executor.tokenizer import TokenizerError
+
+    try:
+        options = EvaluationOptions(
+            model=model,
+            drafter=drafter,
+            checkpoint=checkpoint,
+            prompts=prompts,
+            temperature=temperature,
+            limit=limit,
+            held_out_share=held_out_share,
+            max_draft_tokens=max_draft_tokens,
+            max_tokens=max_tokens,
+            max_prompt_tokens=max_prompt_tokens,
+            num_seqs=num_seqs,
+        )
+        fitted = None if calibration is None else CalibrationFile.read(calibration)
+        report = evaluate_drafter(options, calibration=fitted, trace=trace)
+    except (OSError, ValueError, RequestError, ModelLoadError, TokenizerError) as error:
+        _fail(str(error))
+    except GenerationError as error:
+        _fail(str(error), status=1)
+    if diagram is not None:
+        from specsched_executor.evaluation.diagram import draw_reliability
+
+        draw_reliability(report, diagram)
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        for line in report_lines(report):
+            typer.echo(line)
+
+
+def _fail(reason: str, status: int = 2) -> None:
+    typer.echo(f"error: {reason}", err=True)
+    raise typer.Exit(status)
