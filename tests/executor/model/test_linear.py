@@ -8,11 +8,13 @@ from specsched_executor.model.linear import (
     LinearFactory,
     LinearLayout,
     MklLinear,
+    OneDnnLinear,
     PlainLinear,
-    mkl_available,
+    packed_linear,
 )
 
-needs_mkl = pytest.mark.skipif(not mkl_available(), reason="torch without MKL")
+needs_mkl = pytest.mark.skipif(packed_linear(torch.float32) is None, reason="torch without MKL")
+needs_bf16 = pytest.mark.skipif(packed_linear(torch.bfloat16) is None, reason="no bfloat16")
 
 
 @needs_mkl
@@ -40,16 +42,32 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(shape):
         assert torch.equal(packed(x[:rows].contiguous()), together[:rows])
 
 
-def test_auto_packs_where_it_can():
-    linear = LinearFactory(LinearLayout.AUTO, torch.float32)(torch.randn(8, 4))
-    assert isinstance(linear, MklLinear if mkl_available() else PlainLinear)
-    half = LinearFactory(LinearLayout.AUTO, torch.bfloat16)(torch.randn(8, 4))
-    assert isinstance(half, PlainLinear)
+@needs_bf16
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_bfloat16_product(has_bias):
+    weight = torch.randn(99, 64).bfloat16()
+    bias = torch.randn(99).bfloat16() if has_bias else None
+    packed = OneDnnLinear(weight, bias)
+    for rows in (0, 1, 7, 33, 130):
+        x = torch.randn(rows, 64)
+        expected = PlainLinear(weight, bias)(x)
+        assert packed(x).dtype == torch.float32
+        torch.testing.assert_close(packed(x), expected, rtol=2e-2, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_auto_packs_where_it_can(dtype):
+    linear = LinearFactory(LinearLayout.AUTO, dtype)(torch.randn(8, 4))
+    assert isinstance(linear, packed_linear(dtype) or PlainLinear)
+    plain = LinearFactory(LinearLayout.PLAIN, dtype)(torch.randn(8, 4))
+    assert isinstance(plain, PlainLinear)
 
 
 def test_packed_is_an_error_where_it_cannot_be():
-    factory = LinearFactory(LinearLayout.PACKED, torch.bfloat16)
-    with pytest.raises(ValueError, match=r"'packed' needs float32.*accepted here: auto, plain"):
+    factory = LinearFactory(LinearLayout.PACKED, torch.float16)
+    with pytest.raises(
+        ValueError, match=r"'packed' is not possible for torch\.float16"
+    ):
         factory(torch.randn(8, 4))
 
 
@@ -60,7 +78,7 @@ def test_a_packed_product_that_is_wrong_is_not_used(monkeypatch, layout):
     weight = torch.randn(8, 4)
     factory = LinearFactory(layout, torch.float32)
     if layout is LinearLayout.PACKED:
-        with pytest.raises(ValueError, match="does not reproduce"):
+        with pytest.raises(ValueError, match="does not give the plain product"):
             factory(weight)
         return
     linear = factory(weight)
