@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 
 import structlog
@@ -34,8 +35,14 @@ def run(config: SchedulerConfig) -> int:
 
 async def _serve(server: SchedulerServer) -> None:
     loop = asyncio.get_running_loop()
+
+    def stop(*_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: there is nothing left to stop
+            loop.call_soon_threadsafe(server.stop)
+
+    # Not the loop's own handlers: they end with it, and a second signal would kill what still ends.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.stop)
+        signal.signal(number, stop)
     await server.serve()
 
 

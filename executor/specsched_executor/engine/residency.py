@@ -104,12 +104,12 @@ class Residency:
         return True
 
     def drop(self, request: ActiveRequest) -> None:
-        """Forget a request, wherever it is."""
-        if request.slot_id == PAD_SLOT:
+        """Forget a request, wherever it is; one that is nowhere any more is left alone."""
+        if request.slot_id != PAD_SLOT:
+            self._running.remove(request)
+            self._release(request)
+        elif request in self._waiting:
             self._waiting.remove(request)
-            return
-        self._running.remove(request)
-        self._release(request)
 
     def _preempt(self, request: ActiveRequest) -> None:
         self._running.remove(request)
@@ -119,13 +119,14 @@ class Residency:
 
     def _release(self, request: ActiveRequest) -> None:
         self._pool.give_back(request.block_ids)
-        self._slots.give_back(request.slot_id)
-        self._on_release(request.slot_id)
+        slot_id = request.slot_id
+        self._slots.give_back(slot_id)
         request.block_ids = []
         request.slot_id = PAD_SLOT
         request.num_cached_tokens = 0
         request.num_draft_tokens = 0
         request.was_offered_draft = False
+        self._on_release(slot_id)  # last: should it raise, the slot and the blocks are free
 
     def _shrink(self, request: ActiveRequest) -> None:
         num_needed = self._pool.blocks_for(len(request.tokens))

@@ -219,8 +219,8 @@ class StepLoop:
                 self._delivery.send(request, error=error)
 
     def _drop(self, request: ActiveRequest) -> None:
-        request.is_over = True
         self._residency.drop(request)
+        request.is_over = True  # not before: one that could not be dropped must still be told
 
     def _finish_step(
         self,

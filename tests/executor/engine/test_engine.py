@@ -224,6 +224,26 @@ def test_a_failing_drafter_does_not_stop_the_engine():
 # ===================== Plans =====================
 
 
+def test_a_drafter_that_cannot_forget_fails_that_request_and_no_room_is_lost():
+    class Unforgiving(NgramDrafter):
+        num_faults = 0
+
+        def release(self, slot_id):
+            if self.num_faults == 0:
+                self.num_faults = 1
+                raise RuntimeError("cannot forget")
+            super().release(slot_id)
+
+    target = TableTarget(random_table(VOCAB, 0))
+    driver = Driver(target, Unforgiving(3), SilentTransport(), config())
+    for expected in ("error", "length"):
+        result = driver.submit([1, 2], max_tokens=5, ignore_eos=True)
+        driver.run(max_steps=50)
+        assert result.finish_reason == expected
+        stats = driver.loop.stats()
+        assert (stats.num_used_tokens, stats.num_running_requests) == (0, 0)
+
+
 def test_a_transport_that_never_answers_costs_no_step():
     driver = Driver(
         TableTarget(random_table(VOCAB, 0)),
