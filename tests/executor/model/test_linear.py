@@ -65,9 +65,7 @@ def test_auto_packs_where_it_can(dtype):
 
 def test_packed_is_an_error_where_it_cannot_be():
     factory = LinearFactory(LinearLayout.PACKED, torch.float16)
-    with pytest.raises(
-        ValueError, match=r"'packed' is not possible for torch\.float16"
-    ):
+    with pytest.raises(ValueError, match=r"'packed' is not possible for torch\.float16"):
         factory(torch.randn(8, 4))
 
 
