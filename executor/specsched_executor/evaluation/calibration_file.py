@@ -12,7 +12,7 @@ import numpy.typing as npt
 __all__ = ["CalibrationFile", "logits"]
 
 Floats = npt.NDArray[np.float64]
-_NUM_CLASSES = 2
+_CLASSES = ("greedy", "sampled")
 _EPSILON = 1e-7
 
 
@@ -28,19 +28,24 @@ class CalibrationFile:
 
     @classmethod
     def read(cls, path: Path) -> CalibrationFile:
-        """{"temperature": [[...], [...]], "intercept": [[...], [...]]}; ValueError for others."""
+        """From the learned state that `specsched calibrate --out` writes, its only entry.
+
+        Raises ValueError for a file that is none.
+        """
         try:
-            fields = json.loads(path.read_text())
+            (entry,) = json.loads(path.read_text())["entries"]
+            classes = [entry["calibration"][name] for name in _CLASSES]
             temperature, intercept = (
-                np.array(fields[name], dtype=np.float64) for name in ("temperature", "intercept")
+                np.array([each[name] for each in classes], dtype=np.float64)
+                for name in ("temperature", "intercept")
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no calibration: {error!r}") from error
+            raise ValueError(f"{path} is no learned state of one entry: {error!r}") from error
         is_table = temperature.ndim == 2 and temperature.shape == intercept.shape
-        if not is_table or len(temperature) != _NUM_CLASSES or not (temperature > 0).all():
+        if not is_table or not (temperature > 0).all():
             raise ValueError(
                 f"{path} has temperatures {temperature.shape} and intercepts {intercept.shape};"
-                f" accepted: {_NUM_CLASSES} rows of one length each, temperatures above 0"
+                " accepted: equally many, temperatures above 0"
             )
         return cls(temperature, intercept)
 

@@ -30,9 +30,7 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
     drafter: Annotated[str, typer.Option(help="ngram or dspark")] = "dspark",
     checkpoint: Annotated[Path | None, typer.Option(help="Folder of a dspark drafter")] = None,
     temperature: Annotated[float, typer.Option(help="Of all requests; 0: greedy")] = 1.0,
-    limit: Annotated[
-        int | None, typer.Option(help="The first so many of each source")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="The first so many of each source")] = None,
     held_out_share: Annotated[
         float | None, typer.Option(help="Only prompts that training with this share kept back")
     ] = None,

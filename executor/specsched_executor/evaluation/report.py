@@ -77,16 +77,22 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def save_trace(
-    path: Path, outcomes: Outcomes, sources: Sequence[str], prompt_tokens: Sequence[int]
+    path: Path,
+    outcomes: Outcomes,
+    sources: Sequence[str],
+    prompt_tokens: Sequence[int],
+    *,
+    temperature: float,
 ) -> None:
-    """Confidences and outcomes as a .npz file, for calibration and replay.
+    """Confidences and outcomes as a .npz file, for `specsched calibrate` and replay.
 
-    request, step_pos (tokens of the answer so far), conf, conf_logit [n, k], num_verified,
-    accepted, domain.
+    request, temperature, step_pos (tokens of the answer so far), conf, conf_logit [n, k],
+    num_verified, accepted, domain.
     """
     np.savez_compressed(
         path,
         request=outcomes.seed,
+        temperature=np.full(len(outcomes.seed), temperature),
         step_pos=outcomes.history_tokens - _lengths(outcomes, prompt_tokens),
         conf=outcomes.confidence.astype(np.float32),
         conf_logit=logits(outcomes.confidence).astype(np.float32),

@@ -88,7 +88,7 @@ def evaluate_drafter(
     sources = [prompt.source for prompt, _ in fitting]
     prompt_tokens = [len(ids) for _, ids in fitting]
     if trace is not None:
-        save_trace(trace, answers.outcomes, sources, prompt_tokens)
+        save_trace(trace, answers.outcomes, sources, prompt_tokens, temperature=options.temperature)
     report = build_report(
         answers.outcomes,
         sources,

@@ -44,7 +44,7 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
     Raises ModelNotFoundError, ModelFormatError or UnsupportedModelError (all ModelLoadError).
     """
     options = options or LoadOptions()
-    checkpoint = _open(default_model_path() if path is None else Path(path))
+    checkpoint = open_checkpoint(path)
     try:
         spec = _limit_context(checkpoint, options.max_context_tokens)
         tokenizer = checkpoint.load_tokenizer()
@@ -58,7 +58,12 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
     return LoadedModel(DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source, spec)
 
 
-def _open(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path | str | None = None) -> Checkpoint:
+    """The weights as they lie in the file or folder; without a path, of the default model.
+
+    The caller closes it. Raises ModelLoadError.
+    """
+    path = default_model_path() if path is None else Path(path)
     if not path.exists():
         raise ModelNotFoundError(f"{path} does not exist; {_ACCEPTED}")
     if path.is_file():

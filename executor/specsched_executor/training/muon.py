@@ -31,7 +31,8 @@ def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
     for _ in range(_NUM_ITERATIONS):
         gram = torch.bmm(x, x.transpose(1, 2))
         x = a * x + torch.bmm(b * gram + c * torch.bmm(gram, gram), x)
-    return (x.transpose(1, 2) if is_tall else x).to(matrices.dtype)
+    x = x.transpose(1, 2) if is_tall else x
+    return x.to(matrices.dtype)
 
 
 class Muon:
@@ -56,7 +57,7 @@ class Muon:
             update = orthogonalized(gradients.lerp(buffer, self._momentum))
             rows, columns = update.shape[1:]
             scale = lr * max(1.0, rows / columns) ** 0.5
-            torch._foreach_sub_(group, list((update * scale).unbind()))
+            torch._foreach_sub_(list[torch.Tensor](group), list((update * scale).unbind()))
             for parameter in group:
                 parameter.grad = None
 

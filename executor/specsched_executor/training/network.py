@@ -120,7 +120,7 @@ class TrainableDrafter(nn.Module):
         return self._rotated(key, f"{prefix}k_norm", positions), value
 
     def _heads(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight(name)).unflatten(-1, (-1, self.config.head_dim))
+        return torch.unflatten(F.linear(x, self.weight(name)), -1, (-1, self.config.head_dim))
 
     def _rotated(self, heads: torch.Tensor, norm: str, positions: torch.Tensor) -> torch.Tensor:
         if self.config.qk_norm:
@@ -160,18 +160,18 @@ def _attend(
     num_sequences, num_anchors, k, num_heads, head_dim = query.shape
     num_kv_heads, num_tokens = context[0].shape[2], context[0].shape[1]
     group = num_heads // num_kv_heads
-    query = query.unflatten(3, (num_kv_heads, group)).permute(0, 3, 1, 2, 4, 5)
+    query = torch.unflatten(query, 3, (num_kv_heads, group)).permute(0, 3, 1, 2, 4, 5)
     query = query.reshape(num_sequences, num_kv_heads, num_anchors, k * group, head_dim)
     query = query * head_dim**-0.5
     keys, values = (x.permute(0, 2, 1, 3) for x in context)
     own_keys, own_values = (x.permute(0, 3, 1, 2, 4) for x in block)
     scores = torch.matmul(query.flatten(2, 3), keys.transpose(-1, -2))
-    scores = scores.unflatten(2, (num_anchors, k * group))
+    scores = torch.unflatten(scores, 2, (num_anchors, k * group))
     scores = scores.masked_fill(is_hidden[:, None, :, None, :], -torch.inf)
     own = torch.matmul(query, own_keys.transpose(-1, -2))
     weights = torch.cat((scores, own), dim=-1).softmax(dim=-1)
-    shared, alone = weights.split((num_tokens, k), dim=-1)
-    out = torch.matmul(shared.flatten(2, 3), values).unflatten(2, (num_anchors, k * group))
-    out = out + torch.matmul(alone, own_values)
-    out = out.unflatten(3, (k, group)).permute(0, 2, 3, 1, 4, 5)
+    shared, alone = torch.split(weights, (num_tokens, k), dim=-1)
+    out = torch.matmul(shared.flatten(2, 3), values)
+    out = torch.unflatten(out, 2, (num_anchors, k * group)) + torch.matmul(alone, own_values)
+    out = torch.unflatten(out, 3, (k, group)).permute(0, 2, 3, 1, 4, 5)
     return out.reshape(num_sequences, num_anchors, k, num_heads * head_dim)

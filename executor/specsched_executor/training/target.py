@@ -14,9 +14,7 @@ from specsched_kernels.write_kv import write_kv
 
 from specsched_executor.core import ModelConfig
 from specsched_executor.model.checkpoint import Checkpoint
-from specsched_executor.model.default_model import default_model_path
-from specsched_executor.model.gguf import GgufCheckpoint
-from specsched_executor.model.huggingface import HuggingFaceCheckpoint
+from specsched_executor.model.loading import open_checkpoint
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
 from specsched_executor.tokenizer import Tokenizer
 from specsched_executor.training.target_weights import WeightReader
@@ -91,15 +89,16 @@ class TrainingTarget:
         def attend(
             _: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         ) -> torch.Tensor:
-            q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
+            q, k, v = (torch.unflatten(x, 0, shape).transpose(1, 2) for x in (query, key, value))
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             return out.transpose(1, 2).reshape(shape.numel(), -1)
 
         kept: list[torch.Tensor] = []
         hidden = F.embedding(token_ids.flatten(), self.embedding)
         hidden = self._run(hidden, positions, attend, layers, kept)
-        features = torch.cat(kept, dim=-1).unflatten(0, shape)
-        return SequenceStates(features, self._norm(hidden, self._final_norm).unflatten(0, shape))
+        features = torch.unflatten(torch.cat(kept, dim=-1), 0, shape)
+        final = torch.unflatten(self._norm(hidden, self._final_norm), 0, shape)
+        return SequenceStates(features, final)
 
     @torch.no_grad()
     def step(
@@ -159,7 +158,8 @@ class TrainingTarget:
         counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
         for index, layer in enumerate(self._layers):
             heads = F.linear(self._norm(hidden, layer.input_norm), layer.qkv, layer.qkv_bias)
-            query, key, value = heads.view(-1, sum(counts), config.head_dim).split(counts, dim=1)
+            heads = heads.view(-1, sum(counts), config.head_dim)
+            query, key, value = torch.split(heads, counts, dim=1)
             if layer.query_norm is not None and layer.key_norm is not None:
                 query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
                 value = value.contiguous()
@@ -184,8 +184,7 @@ def load_training_target(
 
     Raises ModelLoadError or TokenizerError.
     """
-    source = default_model_path() if path is None else path
-    opened = HuggingFaceCheckpoint(source) if source.is_dir() else GgufCheckpoint(source)
+    opened = open_checkpoint(path)
     try:
         tokenizer = opened.load_tokenizer()
         return TrainingTarget(opened, device, dtype, max_positions), tokenizer

@@ -20,6 +20,7 @@ from specsched_executor.training.target import TrainingTarget
 __all__ = ["Trainer", "TrainingProgress"]
 
 _REPORT_STEPS = 100
+_CHECK_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,15 @@ class Trainer:
         return self._step >= self._options.optimizer.num_steps
 
     def run(self, go_on: Callable[[], bool], report: Callable[[TrainingProgress], None]) -> None:
-        """Steps until all are done or `go_on`, asked at each report, says no."""
+        """Steps until all are done or `go_on`, asked now and then, says no."""
         means = _Means(self._target.device)
         while not self.is_done:
             terms = self._run_step()
             means.add(terms, self._options.shape.block_size)
             if self._step % _REPORT_STEPS == 0 or self.is_done:
                 report(means.take(self._step))
-                if not go_on():
-                    return
+            if self._step % _CHECK_STEPS == 0 and not go_on():
+                return
 
     def save(self, path: Path) -> None:
         """Write all that `load` needs, at once or not at all."""

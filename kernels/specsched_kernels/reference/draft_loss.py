@@ -15,7 +15,7 @@ def draft_loss(
     """See specsched_kernels.draft_loss."""
     log_draft = torch.log_softmax(draft_logits.float(), dim=-1)
     draft = log_draft.exp()
-    difference = draft - torch.softmax(target_logits.float(), dim=-1)
+    difference = draft - torch.log_softmax(target_logits.float(), dim=-1).exp()
     cross_entropy = -log_draft.gather(1, labels[:, None])[:, 0]
     distance = difference.abs().sum(dim=-1)
     sign = difference.sign()

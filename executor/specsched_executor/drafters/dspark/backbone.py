@@ -88,7 +88,7 @@ class Backbone:
         for index, layer in enumerate(self._layers):
             normed = self._norm(residual, layer.input_norm)
             heads = layer.qkv(normed).view(num_rows, sum(counts), config.head_dim)
-            query, key, value = heads.split(counts, dim=1)
+            query, key, value = torch.split(heads, counts, dim=1)
             if layer.query_norm is not None and layer.key_norm is not None:
                 query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
             rope(query, key, rows.positions, self._cos_sin)

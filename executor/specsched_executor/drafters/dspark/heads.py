@@ -58,7 +58,8 @@ class SequentialHeads:
     def draft(self, hidden: torch.Tensor, anchor_ids: torch.Tensor, keys: DrawKeys) -> BlockDraft:
         """Draft n tokens of each request; hidden: float32 [R, n, H], anchor_ids: int64 [R]."""
         num_requests, num_tokens, _ = hidden.shape
-        base = self._lm_head(hidden.flatten(0, 1).contiguous()).unflatten(0, (-1, num_tokens))
+        base = self._lm_head(hidden.flatten(0, 1).contiguous())
+        base = base.view(num_requests, num_tokens, -1)
         drawing = torch.nonzero(keys.temperatures > 0)[:, 0]
         distribution = torch.zeros_like(base) if drawing.numel() else None
         token_ids = torch.empty(num_requests, num_tokens, dtype=torch.int64)
