@@ -1,0 +1,1 @@
+"""Calibration: from the drafter's confidences to probabilities that hold."""

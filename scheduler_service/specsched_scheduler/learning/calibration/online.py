@@ -1,0 +1,127 @@
+"""Calibration that follows the traffic.
+
+Each sampling class keeps its last rows. A refit first asks whether the newest of them come from
+elsewhere (then the older ones are forgotten at once) and then fits what is left, cautiously, as an
+offline fit would. What is no better than the raw confidence on held-out requests is not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from specsched_scheduler.decision.calibration import GREEDY, NUM_CLASSES, SAMPLED
+from specsched_scheduler.learning.calibration.drift import find_change
+from specsched_scheduler.learning.calibration.fit import FitConfig, fit_class
+from specsched_scheduler.learning.calibration.observations import Observations
+from specsched_scheduler.learning.calibration.parameters import Calibration, survival
+
+__all__ = ["ClassProgress", "OnlineCalibrator", "OnlineConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineConfig:
+    """max_rows: memory of each class. refit_rows: new rows before its next fit, at least an eighth
+    of those in memory.
+
+    fit: the caution of each fit; by log loss alone, so that it takes milliseconds.
+    """
+
+    max_rows: int = 8192
+    refit_rows: int = 256
+    fit: FitConfig = field(
+        default_factory=lambda: FitConfig(min_rows=128, num_folds=4, refines=False)
+    )
+
+
+@dataclass(slots=True)
+class ClassProgress:
+    """Totals of one class. num_rows: taught. num_changes: times that older rows were forgotten."""
+
+    num_rows: int = 0
+    num_refits: int = 0
+    num_changes: int = 0
+
+
+class OnlineCalibrator:
+    """Learns from finished steps. One thread."""
+
+    def __init__(
+        self,
+        max_draft_tokens: int,
+        config: OnlineConfig | None = None,
+        start: Calibration | None = None,
+    ) -> None:
+        self._config = config or OnlineConfig()
+        self.calibration = start or Calibration.identity(max_draft_tokens)
+        self.progress = tuple(ClassProgress() for _ in range(NUM_CLASSES))
+        self._memory = [_empty(max_draft_tokens) for _ in range(NUM_CLASSES)]
+        self._pending: list[list[Observations]] = [[] for _ in range(NUM_CLASSES)]
+
+    def observe(self, sampling_class: npt.NDArray[np.integer], observations: Observations) -> None:
+        """Add rows that may teach. sampling_class: integers [n]."""
+        seen = observations.num_verified > 0
+        for of_class in (GREEDY, SAMPLED):
+            part = observations.rows(seen & (sampling_class == of_class))
+            if len(part):
+                self._pending[of_class].append(part)
+                self.progress[of_class].num_rows += len(part)
+
+    def update(self) -> bool:
+        """Refit each class that has enough new rows; whether the calibration changed."""
+        before = self.calibration
+        for of_class in (GREEDY, SAMPLED):
+            needed = max(self._config.refit_rows, len(self._memory[of_class]) // 8)
+            if sum(map(len, self._pending[of_class])) >= needed:
+                self._refit(of_class)
+        return not self.calibration.equals(before)
+
+    def restore(self, calibration: Calibration) -> None:
+        """Go on from `calibration`; what was observed so far is forgotten."""
+        self.calibration = calibration
+        k = calibration.max_draft_tokens
+        self._memory = [_empty(k) for _ in range(NUM_CLASSES)]
+        self._pending = [[] for _ in range(NUM_CLASSES)]
+
+    def _refit(self, of_class: int) -> None:
+        rows = _concatenate([self._memory[of_class], *self._pending[of_class]])
+        rows = rows.rows(slice(max(0, len(rows) - self._config.max_rows), None))
+        self._pending[of_class] = []
+        progress = self.progress[of_class]
+        change = find_change(self._expected(of_class, rows), rows.num_accepted.astype(np.float64))
+        if change:
+            progress.num_changes += 1
+            rows = rows.rows(slice(change, None))
+        self._memory[of_class] = rows
+        fit = fit_class(rows, self._config.fit)
+        progress.num_refits += 1
+        # A position too rare to judge keeps what it has: it was learned, or handed over.
+        is_unknown = np.isnan(fit.z)
+        temperature = np.where(is_unknown, self.calibration.temperature[of_class], fit.temperature)
+        intercept = np.where(is_unknown, self.calibration.intercept[of_class], fit.intercept)
+        self.calibration = self.calibration.with_class(of_class, temperature, intercept)
+
+    def _expected(self, of_class: int, rows: Observations) -> npt.NDArray[np.float64]:
+        """Drafts expected to be accepted among those verified, by the calibration in force."""
+        calibration = self.calibration
+        reach = survival(
+            rows.logit, calibration.temperature[of_class], calibration.intercept[of_class]
+        )
+        verified = np.arange(rows.max_draft_tokens) < rows.num_verified[:, None]
+        return np.asarray(np.where(verified, np.nan_to_num(reach), 0.0).sum(axis=1))
+
+
+def _empty(max_draft_tokens: int) -> Observations:
+    nothing = np.zeros(0, dtype=np.int64)
+    return Observations(np.zeros((0, max_draft_tokens)), nothing, nothing, nothing)
+
+
+def _concatenate(parts: list[Observations]) -> Observations:
+    return Observations(
+        np.concatenate([part.logit for part in parts]),
+        np.concatenate([part.num_verified for part in parts]),
+        np.concatenate([part.num_accepted for part in parts]),
+        np.concatenate([part.group for part in parts]),
+    )

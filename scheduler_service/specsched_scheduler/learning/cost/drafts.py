@@ -1,0 +1,73 @@
+"""What drafting costs, corrected: one ratio per draft length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from specsched_scheduler.decision.codes import NO_CAP
+from specsched_scheduler.decision.cost import CostModel, CostTable, Samples
+from specsched_scheduler.decision.reference import draft_ms
+from specsched_scheduler.learning.cost.robust import robust_ratio
+from specsched_scheduler.learning.cost.samples import CostSample, SampleWindow
+
+__all__ = ["DraftCorrector"]
+
+_WINDOW_STEPS = 64
+_PRIOR_SAMPLES = 4.0
+
+
+class DraftCorrector:
+    """Ratios of measured to profiled draft cost; lengths that were never drafted take over from the
+    nearest that was."""
+
+    FULL = NO_CAP
+    """The length of a full draft."""
+
+    def __init__(self, profile: CostModel, table: CostTable) -> None:
+        self._table = table
+        self._lengths = (*sorted(profile.short_drafts), self.FULL)
+        self._windows: dict[int, SampleWindow] = {}
+        self._ratios: dict[int, float] = {}
+
+    def observe(self, sample: CostSample) -> None:
+        """Take in one finished step."""
+        if not sample.draft_tokens or not 0.0 < sample.draft_ms < np.inf:
+            return
+        length = next(each for each in self._lengths if each >= sample.draft_tokens)
+        predicted = draft_ms(self._table, sample.num_sampling, sample.draft_tokens)
+        if predicted > 0.0:
+            window = self._windows.setdefault(length, SampleWindow(_WINDOW_STEPS, 2))
+            window.add(sample.draft_ms, predicted)
+
+    def update(self) -> None:
+        """Renew the ratios."""
+        for length, window in self._windows.items():
+            measured, predicted = window.rows().T
+            self._ratios[length] = robust_ratio(measured, predicted, _PRIOR_SAMPLES)
+
+    def corrected(self, samples: Samples, length: int) -> Mapping[int, Sequence[float]]:
+        """The samples of one length, scaled."""
+        ratio = self._ratio_of(length)
+        return {requests: tuple(ratio * ms for ms in each) for requests, each in samples.items()}
+
+    def ratios(self) -> dict[int, float]:
+        """length -> ratio, of those drafted; 0 stands for a full draft."""
+        return {0 if each == self.FULL else each: r for each, r in self._ratios.items()}
+
+    def restore(self, ratios: dict[int, float]) -> None:
+        """Take over ratios by length."""
+        self._ratios = {
+            length or self.FULL: ratio
+            for length, ratio in ratios.items()
+            if (length or self.FULL) in self._lengths
+        }
+        self._windows = {}
+
+    def _ratio_of(self, length: int) -> float:
+        if not self._ratios:
+            return 1.0
+        places = {each: place for place, each in enumerate(self._lengths)}
+        nearest = min(self._ratios, key=lambda each: abs(places[each] - places[length]))
+        return self._ratios[nearest]

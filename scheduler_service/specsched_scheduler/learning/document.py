@@ -1,0 +1,197 @@
+"""Learned state as one versioned JSON document.
+
+    {"format": "specsched-learned-state", "version": 1,
+     "entries": [{"model": ..., "drafter": ..., "max_draft_tokens": k, "cost_fingerprint": ...,
+                  "calibration": {"greedy": {"temperature": [k], "intercept": [k], "num_rows": n},
+                                  "sampled": {...}},
+                  "cost": {"offset_ms": ..., "scale": ..., "ms_per_context_token": ...,
+                           "ratios": [{"tokens": ..., "ratio": ..., "num_samples": ...}],
+                           "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]}}]}
+
+An entry is for one kind of executor. Its calibration applies wherever model, drafter and k are the
+same; its cost only where the profile was taken under the same fingerprint.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
+from specsched_scheduler.learning.calibration._logistic import (
+    MAX_INTERCEPT,
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+)
+from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.cost.corrector import CostCorrection
+from specsched_scheduler.learning.errors import StateError
+
+__all__ = [
+    "CalibrationPart",
+    "ClassCalibration",
+    "CostPart",
+    "DraftRatio",
+    "Entry",
+    "LearnedState",
+    "SizeRatio",
+    "calibration_part",
+    "read_state",
+    "write_state",
+]
+
+
+_Temperature = Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)]
+_Intercept = Annotated[float, Field(ge=-MAX_INTERCEPT, le=MAX_INTERCEPT)]
+_Ratio = Annotated[float, Field(ge=1e-3, le=1e3)]
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ClassCalibration(_Strict):
+    """One sampling class. num_rows: that taught it; for information."""
+
+    temperature: tuple[_Temperature, ...]
+    intercept: tuple[_Intercept, ...]
+    num_rows: _Count = 0
+
+
+class CalibrationPart(_Strict):
+    """Both sampling classes."""
+
+    greedy: ClassCalibration
+    sampled: ClassCalibration
+
+
+class SizeRatio(_Strict):
+    """Measured to predicted cost of one profiled size."""
+
+    tokens: Annotated[int, Field(ge=1, le=2**20)]
+    ratio: _Ratio
+    num_samples: _Count = 0
+
+
+class DraftRatio(_Strict):
+    """Measured to profiled cost of drafts of one length; 0: full."""
+
+    draft_tokens: Annotated[int, Field(ge=0, le=64)]
+    ratio: _Ratio
+
+
+class CostPart(_Strict):
+    """See learning.cost.corrector."""
+
+    offset_ms: Annotated[float, Field(ge=-1e6, le=1e6)]
+    scale: Annotated[float, Field(ge=0, le=1e3)]
+    ms_per_context_token: Annotated[float, Field(ge=0, le=1e3)]
+    ratios: tuple[SizeRatio, ...] = ()
+    draft_ratios: tuple[DraftRatio, ...] = ()
+
+    @classmethod
+    def of(cls, correction: CostCorrection) -> CostPart:
+        """The part that says what `correction` does."""
+        return cls(
+            offset_ms=correction.offset_ms,
+            scale=correction.scale,
+            ms_per_context_token=correction.ms_per_context_token,
+            ratios=tuple(
+                SizeRatio(tokens=size, ratio=ratio, num_samples=correction.num_samples[size])
+                for size, ratio in sorted(correction.ratios.items())
+            ),
+            draft_ratios=tuple(
+                DraftRatio(draft_tokens=length, ratio=ratio)
+                for length, ratio in sorted(correction.draft_ratios.items())
+            ),
+        )
+
+    def correction(self) -> CostCorrection:
+        """The same for a CostCorrector."""
+        return CostCorrection(
+            offset_ms=self.offset_ms,
+            scale=self.scale,
+            ms_per_context_token=self.ms_per_context_token,
+            ratios={each.tokens: each.ratio for each in self.ratios},
+            num_samples={each.tokens: each.num_samples for each in self.ratios},
+            draft_ratios={each.draft_tokens: each.ratio for each in self.draft_ratios},
+        )
+
+
+class Entry(_Strict):
+    """What was learned of one kind of executor."""
+
+    model: str
+    drafter: str
+    max_draft_tokens: Annotated[int, Field(ge=1, le=64)]
+    cost_fingerprint: str = ""
+    calibration: CalibrationPart
+    cost: CostPart | None = None
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Entry:
+        for name in ("greedy", "sampled"):
+            part: ClassCalibration = getattr(self.calibration, name)
+            for field in ("temperature", "intercept"):
+                length = len(getattr(part, field))
+                if length != self.max_draft_tokens:
+                    raise ValueError(
+                        f"calibration.{name}.{field} has {length} values, accepted:"
+                        f" max_draft_tokens = {self.max_draft_tokens}"
+                    )
+        return self
+
+    def learned_calibration(self) -> Calibration:
+        """Its calibration for decisions."""
+        parts = [self.calibration.greedy, self.calibration.sampled]
+        return Calibration(
+            np.array([part.temperature for part in parts], dtype=np.float64),
+            np.array([part.intercept for part in parts], dtype=np.float64),
+        )
+
+
+class LearnedState(_Strict):
+    """The whole document."""
+
+    format: Literal["specsched-learned-state"] = "specsched-learned-state"
+    version: Literal[1] = 1
+    entries: tuple[Entry, ...] = ()
+
+    def calibration_of(self, model: str, drafter: str, max_draft_tokens: int) -> Entry | None:
+        """The entry whose calibration applies."""
+        wanted = (model, drafter, max_draft_tokens)
+        found = [e for e in self.entries if (e.model, e.drafter, e.max_draft_tokens) == wanted]
+        return found[-1] if found else None
+
+
+def calibration_part(calibration: Calibration, num_rows: tuple[int, ...]) -> CalibrationPart:
+    """Its document form. num_rows: by sampling class."""
+    greedy, sampled = (
+        ClassCalibration(
+            temperature=tuple(calibration.temperature[of_class].tolist()),
+            intercept=tuple(calibration.intercept[of_class].tolist()),
+            num_rows=num_rows[of_class],
+        )
+        for of_class in (GREEDY, SAMPLED)
+    )
+    return CalibrationPart(greedy=greedy, sampled=sampled)
+
+
+def read_state(text: str | bytes) -> LearnedState:
+    """Check and parse a document. Raises StateError naming each field that is wrong."""
+    try:
+        return LearnedState.model_validate_json(text)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, each['loc'])) or 'document'}: {each['msg']}"
+            for each in error.errors(include_url=False)
+        ]
+        raise StateError("; ".join(problems)) from error
+
+
+def write_state(state: LearnedState) -> str:
+    """The document as JSON text."""
+    return state.model_dump_json(indent=2) + "\n"
