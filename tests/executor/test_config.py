@@ -25,7 +25,7 @@ def test_defaults_serve_the_packaged_model_on_loopback():
         ({"port": 70_000}, r"port = 70000 .*<= 65535"),
         ({"host": "0.0.0.0"}, r"host = '0.0.0.0' .*127.0.0.1, localhost or ::1"),
         ({"model": "/no/such.gguf"}, r"model = '/no/such.gguf' .*no such path"),
-        ({"drafter": "medusa"}, r"drafter = 'medusa' .*'none' or 'ngram'"),
+        ({"drafter": "medusa"}, r"drafter = 'medusa' .*'none', 'ngram' or 'dspark'"),
         ({"fallback": "retry"}, r"fallback = 'retry' .*hold, off or fixed\(K\)"),
         ({"fallback": "fixed(8)"}, r"fallback = 'fixed\(8\)' .*0 to max_draft_tokens, 7"),
         ({"max_num_seqs": 600}, r"max_num_batched_tokens = 512 .*at least max_num_seqs, 600"),
@@ -55,6 +55,17 @@ def test_bad_option_names_value_and_accepted_range(flags, named):
 def test_option_that_cannot_take_effect_is_an_error(flags):
     with pytest.raises(ConfigError, match="no effect"):
         _load(**flags)
+
+
+def test_a_drafter_that_is_a_model_and_its_checkpoint_go_together(tmp_path):
+    with pytest.raises(ConfigError, match="go together"):
+        _load(drafter="dspark")
+    with pytest.raises(ConfigError, match=r"no config\.json there"):
+        _load(drafter="dspark", drafter_checkpoint=str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="go together"):
+        _load(drafter_checkpoint=str(tmp_path))
+    assert _load(drafter="dspark", drafter_checkpoint=str(tmp_path)).drafter == "dspark"
 
 
 def test_nobody_drafts_so_nobody_is_asked():

@@ -45,6 +45,9 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
     max_tokens: Annotated[int, typer.Option(help="Tokens of a sequence")] = 512,
     max_answer_tokens: Annotated[int, typer.Option(help="Tokens of an answer")] = 256,
     num_steps: Annotated[int, typer.Option(help="Steps of the optimiser")] = 10_000,
+    max_train_seconds: Annotated[
+        float, typer.Option(help="Let the schedule end by then, whatever steps are left; 0: never")
+    ] = 0.0,
     num_sequences: Annotated[int, typer.Option(help="Sequences of a step")] = 24,
     num_anchors: Annotated[int, typer.Option(help="Blocks of a sequence")] = 120,
     num_layers: Annotated[int, typer.Option(help="Layers of the drafter")] = 3,
@@ -90,7 +93,10 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
                 max_answer_tokens=max_answer_tokens,
             ),
             optimizer=OptimizerOptions(
-                num_steps=num_steps, num_sequences=num_sequences, num_anchors=num_anchors
+                num_steps=num_steps,
+                max_train_seconds=max_train_seconds or None,
+                num_sequences=num_sequences,
+                num_anchors=num_anchors,
             ),
             seed=seed,
             held_out_share=held_out_share,

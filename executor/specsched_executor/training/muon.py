@@ -24,7 +24,7 @@ def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
     Five iterations X <- aX + (bA + cA^2) X, A = X X^T, in bfloat16 on CUDA.
     """
     a, b, c = _COEFFICIENTS
-    x = matrices.to(torch.bfloat16 if matrices.is_cuda else matrices.dtype)
+    x: torch.Tensor = matrices.to(torch.bfloat16 if matrices.is_cuda else matrices.dtype)
     is_tall = x.shape[1] > x.shape[2]
     x = x.transpose(1, 2) if is_tall else x
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)

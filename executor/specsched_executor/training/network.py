@@ -170,7 +170,7 @@ def _attend(
     scores = scores.masked_fill(is_hidden[:, None, :, None, :], -torch.inf)
     own = torch.matmul(query, own_keys.transpose(-1, -2))
     weights = torch.cat((scores, own), dim=-1).softmax(dim=-1)
-    shared, alone = torch.split(weights, (num_tokens, k), dim=-1)
+    shared, alone = torch.split(weights, [num_tokens, k], dim=-1)
     out = torch.matmul(shared.flatten(2, 3), values)
     out = torch.unflatten(out, 2, (num_anchors, k * group)) + torch.matmul(alone, own_values)
     out = torch.unflatten(out, 3, (k, group)).permute(0, 2, 3, 1, 4, 5)

@@ -73,9 +73,14 @@ class LossWeights:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerOptions:
-    """Muon for matrices of the backbone, AdamW for the rest; linear warm-up, cosine to zero."""
+    """Muon for matrices of the backbone, AdamW for the rest; linear warm-up, cosine to zero.
+
+    max_train_seconds: the schedule reaches its end by then where num_steps would take longer: a
+    slow device makes a shorter run, not one without an end. None: num_steps, however long.
+    """
 
     num_steps: int = 10_000
+    max_train_seconds: float | None = None
     num_sequences: int = 24
     num_anchors: int = 120
     muon_lr: float = 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class Trainer:
         self._network, self._target, self._corpus = network, target, corpus
         self._options = options
         self._step = 0
+        self._seconds = 0.0
         named = {name: network.parameter(name) for name in network.tensors()}
         matrices = {name: p for name, p in named.items() if _is_matrix(name)}
         self._muon = Muon(matrices)
@@ -64,15 +66,17 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are done."""
-        return self._step >= self._options.optimizer.num_steps
+        """Whether the schedule has reached its end."""
+        return self._progress() >= 1.0
 
     def run(self, go_on: Callable[[], bool], report: Callable[[TrainingProgress], None]) -> None:
         """Steps until all are done or `go_on`, asked now and then, says no."""
         means = _Means(self._target.device)
+        before, started = self._seconds, time.monotonic()
         while not self.is_done:
             terms = self._run_step()
             means.add(terms, self._options.shape.block_size)
+            self._seconds = before + time.monotonic() - started
             if self._step % _REPORT_STEPS == 0 or self.is_done:
                 report(means.take(self._step))
             if self._step % _CHECK_STEPS == 0 and not go_on():
@@ -82,6 +86,7 @@ class Trainer:
         """Write all that `load` needs, at once or not at all."""
         state = {
             "step": self._step,
+            "seconds": self._seconds,
             "network": self._network.tensors(),
             "muon": self._muon.state_dict(),
             "adam": self._adam.state_dict(),
@@ -94,7 +99,7 @@ class Trainer:
         """Continue from what `save` wrote."""
         device = self._target.device
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        self._step = state["step"]
+        self._step, self._seconds = state["step"], state["seconds"]
         for name, tensor in self._network.tensors().items():
             tensor.copy_(state["network"][name])
         self._muon.load_state_dict(state["muon"])
@@ -110,7 +115,7 @@ class Trainer:
         )
         terms = training_loss(self._network, self._target, batch, self._options.losses)
         terms.loss.backward()  # type: ignore[no-untyped-call]
-        share = _schedule(self._step, options.num_steps, options.warmup_share)
+        share = _schedule(self._progress(), 1 / options.num_steps, options.warmup_share)
         self._muon.step(options.muon_lr * share)
         for group in self._adam.param_groups:
             group["lr"] = options.adam_lr * share
@@ -118,6 +123,14 @@ class Trainer:
         self._adam.zero_grad()
         self._step += 1
         return terms
+
+    def _progress(self) -> float:
+        """Where the schedule stands, 1 at its end."""
+        options = self._options.optimizer
+        by_steps = self._step / options.num_steps
+        if options.max_train_seconds is None:
+            return by_steps
+        return max(by_steps, self._seconds / options.max_train_seconds)
 
     def _rows(self) -> torch.Tensor:
         """The next sequences of this epoch's order, int64 [num_sequences]."""
@@ -168,8 +181,8 @@ def _is_matrix(name: str) -> bool:
     return name == "fc.weight" or (name.endswith("proj.weight") and name.startswith("layers."))
 
 
-def _schedule(step: int, num_steps: int, warmup_share: float) -> float:
-    warmup = max(1, round(warmup_share * num_steps))
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, num_steps - warmup)))
+def _schedule(progress: float, step: float, warmup_share: float) -> float:
+    """Share of the learning rate at `progress` of 1, one step being `step` of it."""
+    if progress < warmup_share:
+        return min(1.0, (progress + step) / warmup_share)
+    return 0.5 * (1 + math.cos(math.pi * (progress - warmup_share) / (1 - warmup_share)))

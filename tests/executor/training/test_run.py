@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from specsched_executor.training.options import GenerationOptions
 from specsched_executor.training.prompts import OpenTurn, is_held_out, open_turn, read_prompts
 from specsched_executor.training.sampler import PromptBank, Sampler
 from specsched_executor.training.target import load_training_target
-from specsched_executor.training.trainer import Trainer
+from specsched_executor.training.trainer import Trainer, _schedule
 
 from .tiny import make_prompts, make_target, options
 
@@ -113,6 +114,23 @@ def test_pieces_train_what_one_run_trains(target, corpus, tmp_path):
     assert second.is_done
     for name, tensor in network.tensors().items():
         torch.testing.assert_close(other.tensors()[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_the_schedule_ends_in_time(target, corpus):
+    wanted = options(num_steps=100_000)
+    wanted = replace(wanted, optimizer=replace(wanted.optimizer, max_train_seconds=0.5))
+    _, trainer = make_trainer(target, corpus, wanted)
+    trainer.run(lambda: True, lambda _: None)
+    assert trainer.is_done
+    assert 0 < trainer.step < 100_000
+
+
+def test_the_learning_rate_rises_then_falls_to_nothing():
+    shares = [_schedule(step / 100, 0.01, 0.1) for step in range(100)]
+    assert shares[0] == pytest.approx(0.1)
+    assert max(shares) == pytest.approx(shares[10]) == pytest.approx(1.0)
+    assert shares[10:] == sorted(shares[10:], reverse=True)
+    assert shares[-1] < 0.001
 
 
 def test_training_learns(target, corpus):
