@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 VOCAB_SIZE = 257
 EOS_TOKEN_ID = 256
-MAX_CONTEXT_TOKENS = 256
+MAX_CONTEXT_TOKENS = 4096
 _HIDDEN, _HEADS, _KV_HEADS, _HEAD_DIM, _LAYERS, _FEED_FORWARD = 32, 4, 2, 8, 2, 64
 CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 

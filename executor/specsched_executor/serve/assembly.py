@@ -69,6 +69,8 @@ def build_executor(config: ExecutorConfig) -> Executor:
     """
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
+    if config.effective_scheduler == "auto":
+        RunDir.open(config.run_dir)  # a bad one is told before minutes of loading, not after
     loaded = _load(config)
     sizes = engine_config(config, loaded.config)
     cost = cost_message(config, loaded, sizes)

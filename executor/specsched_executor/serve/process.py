@@ -60,7 +60,7 @@ def _leave_while_starting(number: int, frame: FrameType | None) -> None:  # noqa
 async def _run(config: ExecutorConfig, executor: Executor) -> int:
     stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Not the loop's own handlers: they end with it, and a second signal would kill what still stops.
+    # Not the loop's own handlers: they end with it, and a second signal would kill what still ends.
     for number in _SIGNALS:
         signal.signal(number, lambda *_: _tell(loop, stop))
     gateway = build_server(
