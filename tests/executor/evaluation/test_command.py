@@ -46,7 +46,8 @@ def test_it_reports_what_was_generated_and_leaves_a_trace(folder, tmp_path):
     assert report["by_source"].keys() == {"first", "second"}
     assert report["num_requests"] <= 8
     assert report["low_95"] <= report["mean_accepted"] <= report["high_95"]
-    held = np.load(trace)
+    with np.load(trace) as archive:
+        held = dict(archive)
     assert held["accepted"].mean() == pytest.approx(report["mean_accepted"])
     assert held["conf"].shape == (report["num_steps"], 4)
     assert (held["accepted"] <= held["num_verified"]).all()
