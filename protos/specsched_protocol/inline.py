@@ -34,8 +34,8 @@ MAX_REPORTS = 8
 
 _MAX_INT64 = (1 << 63) - 1
 _UINT32, _FLOAT32, _UINT8 = (np.dtype(name) for name in ("<u4", "<f4", "u1"))
-_REQUEST_ROW_BYTES = 6 * _UINT32.itemsize + _UINT8.itemsize
-_REPORT_ROW_BYTES = 4 * _UINT32.itemsize
+_REQUEST_ROW_BYTES = 6 * _UINT32.itemsize + 2 * _UINT8.itemsize
+_REPORT_ROW_BYTES = 4 * _UINT32.itemsize + _UINT8.itemsize
 _FIXED_BYTES = 256
 """More than the scalar fields and the lengths of one record take."""
 
@@ -69,6 +69,7 @@ def pack_request(
         samples=_column(request.samples[:num_rows], _UINT8),
         weight=_column(request.weight[:num_rows], _FLOAT32),
         context_tokens=_column(request.context_tokens[:num_rows], _UINT32),
+        is_greedy=_column(request.is_greedy[:num_rows], _UINT8),
         num_confidences=_column(gathered.num_valid[:num_rows], _UINT32),
         confidence=_column(gathered.confidence[:num_rows], _FLOAT32),
     )
@@ -98,6 +99,7 @@ def unpack_request(
         (message.samples, _UINT8, request.samples),
         (message.weight, _FLOAT32, request.weight),
         (message.context_tokens, _UINT32, request.context_tokens),
+        (message.is_greedy, _UINT8, request.is_greedy),
         (message.num_confidences, _UINT32, rows.num_draft_tokens),
         (message.confidence, _FLOAT32, rows.confidence),
     )
@@ -133,6 +135,7 @@ def pack_report(report: ring.ReportArrays) -> pb.InlineReport:
         generation=_column(report.generation[:num_rows], _UINT32),
         num_verified=_column(report.num_verified[:num_rows], _UINT32),
         num_accepted=_column(report.num_accepted[:num_rows], _UINT32),
+        teaches=_column(report.teaches[:num_rows], _UINT8),
     )
 
 
@@ -152,6 +155,7 @@ def unpack_report(message: pb.InlineReport, report: ring.ReportArrays) -> bool:
         (message.generation, _UINT32, report.generation),
         (message.num_verified, _UINT32, report.num_verified),
         (message.num_accepted, _UINT32, report.num_accepted),
+        (message.teaches, _UINT8, report.teaches),
     )
     num_rows = len(message.slot_id) // _UINT32.itemsize
     if not (_fill_fixed(fixed, report.fixed) and _fill_columns(columns, num_rows)):

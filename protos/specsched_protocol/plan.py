@@ -50,7 +50,7 @@ class PlanRequest:
     `step_id` are newer than that (lossless invariant). `num_other_tokens` is T,
     `num_prefill_tokens` P. Per request, [R]: slot_id, generation uint32; num_draft_tokens uint32,
     drafts expected to be present; samples bool, False inside a chunked prefill; weight float32 > 0;
-    context_tokens uint32.
+    context_tokens uint32; is_greedy bool, of temperature 0: their confidences are calibrated apart.
     """
 
     step_id: int
@@ -64,6 +64,7 @@ class PlanRequest:
     samples: npt.NDArray[np.bool_]
     weight: npt.NDArray[np.float32]
     context_tokens: npt.NDArray[np.uint32]
+    is_greedy: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ class StepReport:
     asked_draft_tokens: length that was asked for when the drafts of this step were made; 0 where
     none were made.
     Per request that sampled, [N]: slot_id, generation, num_verified (draft tokens), num_accepted
-    uint32.
+    uint32; teaches bool, False where the target's logits were altered (bias, penalties, a stop held
+    off): what became of those drafts says little about others.
     """
 
     step_id: int
@@ -116,3 +118,4 @@ class StepReport:
     generation: npt.NDArray[np.uint32]
     num_verified: npt.NDArray[np.uint32]
     num_accepted: npt.NDArray[np.uint32]
+    teaches: npt.NDArray[np.bool_]

@@ -48,6 +48,7 @@ def make_request(
         samples=np.ones(num_rows, dtype=np.bool_),
         weight=np.ones(num_rows, dtype=np.float32),
         context_tokens=np.full(num_rows, 100, dtype=np.uint32),
+        is_greedy=np.arange(num_rows) % 2 == 1,
     )
 
 
@@ -67,4 +68,5 @@ def make_report(step_id: int, *, num_rows: int = 2, num_accepted: int = 1) -> St
         generation=np.ones(num_rows, dtype=np.uint32),
         num_verified=np.full(num_rows, 2, dtype=np.uint32),
         num_accepted=np.full(num_rows, num_accepted, dtype=np.uint32),
+        teaches=np.arange(num_rows) % 2 == 0,
     )

@@ -41,6 +41,7 @@ def request_with(num_rows: int, rng: np.random.Generator, **fixed: int) -> pb.In
         column[:] = rng.integers(0, MAX_U32, MAX_REQUESTS)
     request.num_draft_tokens[:] = rng.integers(0, K + 1, MAX_REQUESTS)
     request.samples[:] = rng.integers(0, 2, MAX_REQUESTS)
+    request.is_greedy[:] = rng.integers(0, 2, MAX_REQUESTS)
     request.weight[:] = rng.random(MAX_REQUESTS)
     gathered.num_valid[:] = rng.integers(0, K + 1, MAX_REQUESTS)
     gathered.confidence[:] = rng.random((MAX_REQUESTS, K))

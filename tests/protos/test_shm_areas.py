@@ -79,6 +79,7 @@ def test_requests_round_trip(data: st.DataObject, num_rows: int):
     pair.request.generation[:] = draw(0, MAX_U32)
     pair.request.num_draft_tokens[:] = draw(0, K)
     pair.request.samples[:] = draw(0, 1)
+    pair.request.is_greedy[:] = draw(0, 1)
     pair.request.weight[:] = draw(0, 1000) / 8
     pair.request.context_tokens[:] = draw(0, MAX_U32)
     pair.publish(5, NUM_REQUESTS=num_rows, NUM_OTHER_TOKENS=8, NUM_PREFILL_TOKENS=8)

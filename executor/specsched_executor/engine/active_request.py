@@ -47,6 +47,11 @@ class ActiveRequest:
         return self.request.request_id
 
     @property
+    def is_greedy(self) -> bool:
+        """Whether it always takes the likeliest token."""
+        return self.request.sampling.temperature == 0
+
+    @property
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt."""
         return len(self.request.prompt_token_ids)

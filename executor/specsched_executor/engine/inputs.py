@@ -11,8 +11,9 @@ from specsched_kernels.allocate_verify_lens import VerifyAllocation
 from specsched_protocol.fairness import RecentTokens, fair_weights
 
 from specsched_executor.core import ModelBatch
+from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.batch import BatchEntry, StepBatch
-from specsched_executor.sampling import SamplingTensors
+from specsched_executor.sampling import SamplingTensors, alters_logits
 
 __all__ = ["BatchTensors", "model_batch"]
 
@@ -22,7 +23,7 @@ class BatchTensors:
     """Facts of a batch that are known when it is formed, [R] each.
 
     slot_ids, generations, first_positions int64; num_draft_tokens, num_base_rows int32; samples
-    bool; weights float32.
+    bool; weights float32; teaches bool, False where the target's logits are altered.
     """
 
     slot_ids: torch.Tensor
@@ -32,6 +33,7 @@ class BatchTensors:
     num_base_rows: torch.Tensor
     samples: torch.Tensor
     weights: torch.Tensor
+    teaches: torch.Tensor
     params: SamplingTensors
 
     @classmethod
@@ -48,6 +50,7 @@ class BatchTensors:
             num_base_rows=torch.tensor([e.num_base_rows for e in entries], dtype=int32),
             samples=torch.tensor([e.samples for e in entries], dtype=torch.bool),
             weights=torch.tensor([r.request.weight for r in requests], dtype=torch.float32),
+            teaches=torch.tensor([not _alters_logits(r) for r in requests], dtype=torch.bool),
             params=SamplingTensors.of(
                 [r.request.sampling for r in requests], [r.seed for r in requests]
             ),
@@ -65,6 +68,12 @@ class BatchTensors:
     def output_positions(self) -> torch.Tensor:
         """int64 [R]: position of the first token that is sampled."""
         return self.first_positions + self.num_base_rows
+
+
+def _alters_logits(request: ActiveRequest) -> bool:
+    """Whether the target's own distribution is changed in the step to come."""
+    is_stop_held_off = request.num_output_tokens < request.stop_rules.ignored_below
+    return is_stop_held_off or alters_logits(request.request.sampling)
 
 
 def model_batch(

@@ -58,6 +58,7 @@ def build_plan_request(batch: StepBatch, source_step_id: int, facts: PlanFacts) 
         samples=np.array(samples, dtype=np.bool_),
         weight=np.array([entry.request.request.weight for entry in entries], dtype=np.float32),
         context_tokens=_uint32(entry.first_position + entry.num_base_rows for entry in entries),
+        is_greedy=np.array([entry.request.is_greedy for entry in entries], dtype=np.bool_),
     )
 
 

@@ -246,6 +246,7 @@ class StepLoop:
             generation=tensors.generations[samples].numpy().astype("uint32"),
             num_verified=outcome.verify_lens[samples].numpy().astype("uint32"),
             num_accepted=num_accepted[samples].numpy().astype("uint32"),
+            teaches=tensors.teaches[samples].numpy(),
         )
         self._gate.report(report)
         self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specsched_executor.sampling.distribution import draw, target_distribution
-from specsched_executor.sampling.logit_rules import LogitRules, suppress_early_stops
+from specsched_executor.sampling.logit_rules import LogitRules, alters_logits, suppress_early_stops
 from specsched_executor.sampling.logprobs import token_logprobs
 from specsched_executor.sampling.params import SamplingTensors, validate_sampling
 from specsched_executor.sampling.uniforms import (
@@ -25,6 +25,7 @@ __all__ = [
     "SamplingTensors",
     "Verification",
     "VerificationInputs",
+    "alters_logits",
     "derived_seed",
     "draw",
     "keyed_uniforms",

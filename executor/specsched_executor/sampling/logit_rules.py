@@ -14,12 +14,30 @@ import torch
 
 from specsched_executor.core import SamplingParams
 
-__all__ = ["LogitRules", "suppress_early_stops"]
+__all__ = ["LogitRules", "alters_logits", "suppress_early_stops"]
+
+_MAX_ADDED_PENALTY = 0.1
+_MAX_REPETITION_RATIO = 1.05
+"""Penalties up to these leave the likeliest token what it was nearly always."""
 
 
 def suppress_early_stops(logits: torch.Tensor, token_ids: Sequence[int]) -> None:
     """Make tokens that would end the output impossible, in place. logits: float32 [m, V]."""
     logits[:, list(token_ids)] = -torch.inf
+
+
+def alters_logits(params: SamplingParams) -> bool:
+    """Whether a request's logits are changed so far that acceptance of its drafts means little.
+
+    Temperature, top-k, top-p and min-p are how it samples, not what the target says.
+    """
+    repetition = max(params.repetition_penalty, 1.0 / params.repetition_penalty)
+    return (
+        bool(params.logit_bias)
+        or repetition > _MAX_REPETITION_RATIO
+        or abs(params.presence_penalty) > _MAX_ADDED_PENALTY
+        or abs(params.frequency_penalty) > _MAX_ADDED_PENALTY
+    )
 
 
 class LogitRules:

@@ -180,6 +180,7 @@ class InProcessTransport:
             samples=nobody.astype(np.bool_),
             weight=nobody.astype(np.float32),
             context_tokens=nobody,
+            is_greedy=nobody.astype(np.bool_),
         )
         self.publish(None, request)
         self._decisions.clear()

@@ -59,6 +59,7 @@ def stage_request(request: PlanRequest, out: plan.RequestArrays) -> bool:
         (request.samples, out.samples),
         (request.weight, out.weight),
         (request.context_tokens, out.context_tokens),
+        (request.is_greedy, out.is_greedy),
     )
     if num_rows > len(out.slot_id) or any(len(source) != num_rows for source, _ in columns):
         return False
@@ -82,6 +83,7 @@ def stage_report(report: StepReport, out: ring.ReportArrays) -> bool:
         (report.generation, out.generation),
         (report.num_verified, out.num_verified),
         (report.num_accepted, out.num_accepted),
+        (report.teaches, out.teaches),
     )
     if num_rows > len(out.slot_id) or any(len(source) != num_rows for source, _ in columns):
         return False

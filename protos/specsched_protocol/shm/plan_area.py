@@ -63,6 +63,8 @@ __all__ = [
 ]
 
 _LOW = 0xFFFF_FFFF
+_SAMPLES_BIT = 32
+_GREEDY_BIT = 33
 _MAX_STEP_TOKENS = 1 << 31
 _MIN_SOURCE_DISTANCE = 2  # lossless invariant: a plan for t uses confidences of t-2 or older
 
@@ -106,8 +108,10 @@ def publish_request(words: Any, layout: Any, request: Any) -> None:
         at = base + 1 + REQUEST_FIXED_WORDS + row * REQUEST_ROW_WORDS
         generation = np.int64(request.generation[row]) << 32
         store_relaxed(words, at, np.int64(request.slot_id[row]) | generation)
-        samples = np.int64(request.samples[row]) << 32
-        store_relaxed(words, at + 1, np.int64(request.num_draft_tokens[row]) | samples)
+        samples = np.int64(request.samples[row]) << _SAMPLES_BIT
+        is_greedy = np.int64(request.is_greedy[row]) << _GREEDY_BIT
+        drafts = np.int64(request.num_draft_tokens[row])
+        store_relaxed(words, at + 1, drafts | samples | is_greedy)
         context = np.int64(request.context_tokens[row]) << 32
         store_relaxed(words, at + 2, float32_to_bits(request.weight[row]) | context)
     end_write(words, base, odd)
@@ -173,7 +177,8 @@ def _load_request(words: Any, layout: Any, base: int, out: Any) -> None:
         out.generation[row] = (word >> 32) & _LOW
         word = load_relaxed(words, at + 1)
         out.num_draft_tokens[row] = word & _LOW
-        out.samples[row] = (word >> 32) != 0
+        out.samples[row] = (word >> _SAMPLES_BIT) & 1
+        out.is_greedy[row] = (word >> _GREEDY_BIT) & 1
         word = load_relaxed(words, at + 2)
         out.weight[row] = bits_to_float32(word & _LOW)
         out.context_tokens[row] = (word >> 32) & _LOW

@@ -78,6 +78,7 @@ class RequestArrays(NamedTuple):
     samples: npt.NDArray[np.bool_]
     weight: npt.NDArray[np.float32]
     context_tokens: npt.NDArray[np.uint32]
+    is_greedy: npt.NDArray[np.bool_]
 
 
 class GatheredConfidences(NamedTuple):
@@ -114,6 +115,7 @@ def new_request_arrays(layout: ExecutorLayout) -> RequestArrays:
         samples=np.zeros(num_rows, dtype=np.bool_),
         weight=np.zeros(num_rows, dtype=np.float32),
         context_tokens=np.zeros(num_rows, dtype=np.uint32),
+        is_greedy=np.zeros(num_rows, dtype=np.bool_),
     )
 
 

@@ -64,6 +64,8 @@ NUM_SAMPLING = 9
 ASKED_DRAFT_TOKENS = 10
 
 _LOW = 0xFFFF_FFFF
+_MAX_ACCEPTED = 0xFFFF
+_TEACHES_BIT = 62
 
 
 class ReportArrays(NamedTuple):
@@ -77,12 +79,14 @@ class ReportArrays(NamedTuple):
     generation: npt.NDArray[np.uint32]
     num_verified: npt.NDArray[np.uint32]
     num_accepted: npt.NDArray[np.uint32]
+    teaches: npt.NDArray[np.bool_]
 
 
 def new_report_arrays(layout: ExecutorLayout) -> ReportArrays:
     """Room for any report of a region."""
     rows = [np.zeros(layout.max_requests, dtype=np.uint32) for _ in range(4)]
-    return ReportArrays(np.zeros(REPORT_FIXED_WORDS, dtype=np.int64), *rows)
+    teaches = np.zeros(layout.max_requests, dtype=np.bool_)
+    return ReportArrays(np.zeros(REPORT_FIXED_WORDS, dtype=np.int64), *rows, teaches)
 
 
 @njit(cache=True, nogil=True)
@@ -98,7 +102,8 @@ def write_report(words: Any, layout: Any, report: Any) -> None:
         generation = np.int64(report.generation[row]) << 32
         store_relaxed(words, at, np.int64(report.slot_id[row]) | generation)
         accepted = np.int64(report.num_accepted[row]) << 32
-        store_relaxed(words, at + 1, np.int64(report.num_verified[row]) | accepted)
+        teaches = np.int64(report.teaches[row]) << _TEACHES_BIT
+        store_relaxed(words, at + 1, np.int64(report.num_verified[row]) | accepted | teaches)
     end_write(words, base, odd)
     store_release(words, layout.report_head, index)
 
@@ -139,7 +144,8 @@ def _load_report(words: Any, layout: Any, base: int, out: Any) -> None:
         out.generation[row] = (word >> 32) & _LOW
         word = load_relaxed(words, at + 1)
         out.num_verified[row] = word & _LOW
-        out.num_accepted[row] = (word >> 32) & _LOW
+        out.num_accepted[row] = (word >> 32) & _MAX_ACCEPTED
+        out.teaches[row] = (word >> _TEACHES_BIT) & 1
 
 
 @njit(cache=True, nogil=True)

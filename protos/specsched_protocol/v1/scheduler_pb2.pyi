@@ -481,6 +481,7 @@ class InlinePlanRequest(_message.Message):
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_CONFIDENCES_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
+    IS_GREEDY_FIELD_NUMBER: _builtins.int
     publication: _builtins.int
     """Counts the executor's plan requests from 1; a gap tells how many were overtaken."""
     step_id: _builtins.int
@@ -508,6 +509,8 @@ class InlinePlanRequest(_message.Message):
     """uint32 [R], values of the row's confidence that count, at most k; 0: no confidence yet."""
     confidence: _builtins.bytes
     """float32 [R, k], row after row."""
+    is_greedy: _builtins.bytes
+    """uint8 [R]; 1 for a request of temperature 0."""
     def __init__(
         self,
         *,
@@ -525,10 +528,11 @@ class InlinePlanRequest(_message.Message):
         context_tokens: _builtins.bytes = ...,
         num_confidences: _builtins.bytes = ...,
         confidence: _builtins.bytes = ...,
+        is_greedy: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget", "max_budget", b"max_budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget", "confidence", b"confidence", "context_tokens", b"context_tokens", "generation", b"generation", "max_budget", b"max_budget", "num_confidences", b"num_confidences", "num_draft_tokens", b"num_draft_tokens", "num_other_tokens", b"num_other_tokens", "num_prefill_tokens", b"num_prefill_tokens", "publication", b"publication", "samples", b"samples", "slot_id", b"slot_id", "source_step_id", b"source_step_id", "step_id", b"step_id", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget", "confidence", b"confidence", "context_tokens", b"context_tokens", "generation", b"generation", "is_greedy", b"is_greedy", "max_budget", b"max_budget", "num_confidences", b"num_confidences", "num_draft_tokens", b"num_draft_tokens", "num_other_tokens", b"num_other_tokens", "num_prefill_tokens", b"num_prefill_tokens", "publication", b"publication", "samples", b"samples", "slot_id", b"slot_id", "source_step_id", b"source_step_id", "step_id", b"step_id", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_budget: _TypeAlias = _typing.Literal["max_budget"]  # noqa: Y015
     _WhichOneofArgType__max_budget: _TypeAlias = _typing.Literal["_max_budget", b"_max_budget"]  # noqa: Y015
@@ -553,6 +557,7 @@ class InlineReport(_message.Message):
     NUM_PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_SAMPLING_FIELD_NUMBER: _builtins.int
     ASKED_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    TEACHES_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     num_tokens: _builtins.int
     """Rows run, drafts included; and the size of the graph that ran them."""
@@ -571,6 +576,8 @@ class InlineReport(_message.Message):
     """Requests that sampled, at most R."""
     asked_draft_tokens: _builtins.int
     """Length asked for when the drafts of this step were made, at most k; 0: none were made."""
+    teaches: _builtins.bytes
+    """uint8 [R]; 0 where the target's logits were altered."""
     def __init__(
         self,
         *,
@@ -587,10 +594,11 @@ class InlineReport(_message.Message):
         num_prefill_tokens: _builtins.int = ...,
         num_sampling: _builtins.int = ...,
         asked_draft_tokens: _builtins.int = ...,
+        teaches: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_draft_tokens", b"asked_draft_tokens", "context_tokens", b"context_tokens", "draft_ms", b"draft_ms", "generation", b"generation", "num_accepted", b"num_accepted", "num_prefill_tokens", b"num_prefill_tokens", "num_sampling", b"num_sampling", "num_tokens", b"num_tokens", "num_verified", b"num_verified", "padded_num_tokens", b"padded_num_tokens", "slot_id", b"slot_id", "step_id", b"step_id", "verify_ms", b"verify_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_draft_tokens", b"asked_draft_tokens", "context_tokens", b"context_tokens", "draft_ms", b"draft_ms", "generation", b"generation", "num_accepted", b"num_accepted", "num_prefill_tokens", b"num_prefill_tokens", "num_sampling", b"num_sampling", "num_tokens", b"num_tokens", "num_verified", b"num_verified", "padded_num_tokens", b"padded_num_tokens", "slot_id", b"slot_id", "step_id", b"step_id", "teaches", b"teaches", "verify_ms", b"verify_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -62,4 +62,5 @@ class ReportReader:
             generation=arrays.generation[:num_rows].copy(),
             num_verified=arrays.num_verified[:num_rows].copy(),
             num_accepted=arrays.num_accepted[:num_rows].copy(),
+            teaches=arrays.teaches[:num_rows].copy(),
         )

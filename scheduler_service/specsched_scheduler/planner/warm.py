@@ -75,6 +75,7 @@ def _steps() -> pb.InlineSteps:
             samples=b"\1",
             weight=np.float32(1.0).tobytes(),
             context_tokens=zero_row,
+            is_greedy=b"\1",
             num_confidences=two,
             confidence=np.full(2, 0.5, dtype=np.float32).tobytes(),
         ),
@@ -85,6 +86,7 @@ def _steps() -> pb.InlineSteps:
                 generation=one,
                 num_verified=two,
                 num_accepted=one,
+                teaches=b"\1",
             )
         ],
     )

@@ -309,6 +309,28 @@ def test_every_step_reports_what_it_cost_and_brought():
     assert all(report.verify_ms > 0 and report.draft_ms > 0 for report in transport.reports)
 
 
+def test_reports_and_requests_tell_who_teaches_and_who_is_greedy():
+    transport = SilentTransport()
+    driver = Driver(TableTarget(random_table(VOCAB, 0)), NgramDrafter(3), transport, config())
+    driver.submit([1, 2, 1, 2], max_tokens=12, seed=1, ignore_eos=True)
+    driver.submit([1, 2, 1, 2], max_tokens=12, temperature=0.0, ignore_eos=True)
+    driver.submit([1, 2, 1, 2], max_tokens=12, seed=2, logit_bias=((3, 1.0),), ignore_eos=True)
+    driver.submit([1, 2, 1, 2], max_tokens=12, seed=3, min_tokens=6, stop_token_ids=(5,))
+    driver.run()
+    greedy, teaching = {}, {}
+    for _, request in transport.published:
+        greedy.update(zip(request.slot_id.tolist(), request.is_greedy.tolist(), strict=True))
+    for report in transport.reports:
+        for slot, teaches in zip(report.slot_id.tolist(), report.teaches.tolist(), strict=True):
+            teaching.setdefault(slot, []).append(teaches)
+    assert [greedy[slot] for slot in range(4)] == [False, True, False, False]
+    assert all(teaching[0])
+    assert all(teaching[1])
+    assert not any(teaching[2])
+    # While a stop is held off.
+    assert teaching[3][0] is False
+
+
 def test_confidences_carry_the_generation_they_were_made_for():
     """Short requests reuse one slot: each draft's row names another generation."""
     transport = SilentTransport()

@@ -74,6 +74,7 @@ def step(*slots: int, generation: int = 1) -> PlanRequest:
         samples=np.ones(n, dtype=np.bool_),
         weight=np.ones(n, dtype=np.float32),
         context_tokens=np.zeros(n, dtype=np.uint32),
+        is_greedy=np.zeros(n, dtype=np.bool_),
     )
 
 

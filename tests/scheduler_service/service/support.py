@@ -171,5 +171,6 @@ def make_step(step_id: int, confidence: float) -> tuple[ConfidenceRows, PlanRequ
         samples=np.ones(NUM_REQUESTS, dtype=np.bool_),
         weight=np.ones(NUM_REQUESTS, dtype=np.float32),
         context_tokens=np.zeros(NUM_REQUESTS, dtype=np.uint32),
+        is_greedy=np.zeros(NUM_REQUESTS, dtype=np.bool_),
     )
     return rows, request
