@@ -60,5 +60,5 @@ def fair_weights(
     weight: npt.NDArray[np.floating[Any]], recent: npt.NDArray[np.float64], alpha: float
 ) -> npt.NDArray[np.float64]:
     """Float64 [R]: weight * recent^-alpha."""
-    fair: npt.NDArray[np.float64] = weight * np.power(recent, -alpha)
+    fair: npt.NDArray[np.float64] = weight.astype(np.float64) * np.power(recent, -alpha)
     return fair

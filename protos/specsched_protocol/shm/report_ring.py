@@ -84,9 +84,13 @@ class ReportArrays(NamedTuple):
 
 def new_report_arrays(layout: ExecutorLayout) -> ReportArrays:
     """Room for any report of a region."""
-    rows = [np.zeros(layout.max_requests, dtype=np.uint32) for _ in range(4)]
+
+    def counts() -> npt.NDArray[np.uint32]:
+        return np.zeros(layout.max_requests, dtype=np.uint32)
+
+    fixed = np.zeros(REPORT_FIXED_WORDS, dtype=np.int64)
     teaches = np.zeros(layout.max_requests, dtype=np.bool_)
-    return ReportArrays(np.zeros(REPORT_FIXED_WORDS, dtype=np.int64), *rows, teaches)
+    return ReportArrays(fixed, counts(), counts(), counts(), counts(), teaches)
 
 
 @njit(cache=True, nogil=True)

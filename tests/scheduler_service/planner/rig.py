@@ -21,7 +21,7 @@ FLAT = CostModel(verify={1: [1.0], 8: [1.0], 64: [1.0]}, capture_limit=64)
 STEEP = CostModel(verify={n: [float(n * n)] for n in range(1, 65)}, capture_limit=64)
 THROUGHPUT = PolicySelection(policy_id=1, code=PolicyCode.THROUGHPUT)
 OFF = PolicySelection(policy_id=2, code=PolicyCode.OFF)
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
