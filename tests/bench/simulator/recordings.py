@@ -1,0 +1,64 @@
+"""Recorded drafts of a real drafter: what it was confident of and what was accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Recordings", "load_recordings"]
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "drafts.npz"
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Drafts of recorded requests by output position.
+
+    confidence: float32 [n, k]. accepted: int64 [n], of a full draft. row_at: int64 [requests,
+    positions], the draft that was made at a position or next after it; a shorter answer begins
+    again. domain: int64 [requests].
+    """
+
+    confidence: npt.NDArray[np.float32]
+    accepted: Ints
+    row_at: Ints
+    domain: Ints
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """k."""
+        return int(self.confidence.shape[1])
+
+    def thinned(self, share: float, seed: int, *, knows: bool = True) -> Recordings:
+        """A worse drafter: each accepted token stays accepted with this probability.
+
+        knows: whether its confidences fall as well.
+        """
+        lost_at = np.random.default_rng(seed).geometric(1.0 - share, len(self.accepted)) - 1
+        confidence = self.confidence * np.float32(share) if knows else self.confidence
+        accepted = np.minimum(self.accepted, lost_at)
+        return Recordings(confidence, accepted, self.row_at, self.domain)
+
+
+@cache
+def load_recordings(kind: str, num_positions: int = 1024) -> Recordings:
+    """`sampled` (temperature 1) or `greedy` answers of the fixture."""
+    with np.load(FIXTURE) as arrays:
+        chosen = arrays["temperature"] == {"sampled": 1.0, "greedy": 0.0}[kind]
+        logit, accepted = arrays["conf_logit"][chosen], arrays["accepted"][chosen].astype(np.int64)
+        request, domain = arrays["request"][chosen], arrays["domain"][chosen]
+    starts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
+    ends = np.append(starts[1:], len(request))
+    rows = np.zeros((len(starts), num_positions), dtype=np.int64)
+    for out, start, end in zip(rows, starts, ends, strict=True):
+        # A step brings its accepted drafts and the bonus token.
+        positions = np.cumsum(accepted[start:end] + 1) - accepted[start:end] - 1
+        asked = np.arange(num_positions) % (positions[-1] + 1)
+        out[:] = start + np.searchsorted(positions, asked)
+    confidence = (1.0 / (1.0 + np.exp(-logit.astype(np.float64)))).astype(np.float32)
+    return Recordings(confidence, accepted, rows, domain[starts].astype(np.int64))

@@ -1,0 +1,269 @@
+"""The step loop of an executor with a scheduler beside it, in simulated time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from specsched_protocol.fairness import RecentTokens, fair_weights
+from specsched_protocol.plan import StepReport
+from specsched_scheduler.decision import NO_CAP, new_running_mean
+from specsched_scheduler.decision.draft_length import (
+    DraftLength,
+    DraftLengthPlan,
+    next_draft_tokens,
+)
+from specsched_scheduler.decision.fast import decide_step
+from specsched_scheduler.decision.step import StepInput, StepPlan
+from specsched_scheduler.decision.workspace import new_workspace
+from specsched_scheduler.policies import build_policy
+
+from tests.bench.simulator.machine import Machine
+from tests.bench.simulator.ranking import rank_drafts
+from tests.bench.simulator.slots import NOBODY, Slots
+from tests.bench.simulator.workload import Workload
+
+__all__ = ["Result", "Variant", "simulate"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compared: a policy, and whether the draft length is learned or always k."""
+
+    policy: str
+    learns_draft_length: bool = True
+
+    def __str__(self) -> str:
+        return self.policy if self.learns_draft_length else f"{self.policy}, full drafts"
+
+
+@dataclass
+class Result:
+    """What became of a run, its first quarter left out.
+
+    tokens, ms: in total. pace_ms: ms per token of each request that ended. step_ms: of each step;
+    least_ms: the same step's time if it had verified nothing. draft_tokens: length of each draft.
+    num_drafted_steps: steps with drafts present.
+    """
+
+    tokens: int = 0
+    accepted: int = 0
+    ms: float = 0.0
+    pace_ms: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    least_ms: list[float] = field(default_factory=list)
+    budgets: list[int] = field(default_factory=list)
+    draft_tokens: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Throughput."""
+        return self.tokens / self.ms * 1e3
+
+
+class Scheduler:
+    """The product's decision with the state that its planner keeps."""
+
+    def __init__(self, variant: Variant, workload: Workload, machine: Machine, seed: int) -> None:
+        k = workload.recordings.max_draft_tokens
+        self.rule = build_policy(variant.policy).rule
+        self.table = machine.profiled(seed)
+        self.recent = RecentTokens(workload.concurrency)
+        self.draft_length = DraftLength(k)
+        self._learns = variant.learns_draft_length
+        self._full = DraftLengthPlan(k, 0)
+        self._prior = new_running_mean(k)
+        self._workspace = new_workspace(workload.concurrency, k)
+
+    def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
+        """Decide a step, and the length of the drafts made at its end."""
+        plan = self.draft_length.plan if self._learns else self._full
+        length = int(next_draft_tokens(self.rule, step_id, plan, step.confidence.shape[1]))
+        if self.rule.fairness > 0.0:
+            paces = self.recent.of(slots, generations)
+            fair = fair_weights(step.weight, paces, self.rule.fairness)
+            step = step._replace(weight=fair.astype(np.float32))
+        step = step._replace(next_draft_tokens=length)
+        return Plan(decide_step(self.rule, step, self.table, self._prior, self._workspace), length)
+
+    def learn(self, report: StepReport) -> None:
+        """Read the report of a finished step."""
+        self.recent.observe(report.slot_id, report.generation, report.num_accepted + 1)
+        self.draft_length.observe(report, self.table)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A decision and the length of the drafts made at the end of its step."""
+
+    step: StepPlan
+    next_draft_tokens: int
+
+
+class Executor:
+    """Runs steps; its scheduler is asked for step t + 1 before step t runs."""
+
+    def __init__(self, variant: Variant, workload: Workload, machine: Machine, seed: int) -> None:
+        self.machine, self.workload = machine, workload
+        self.scheduler = Scheduler(variant, workload, machine, seed)
+        self.slots = Slots(workload, workload.draw(200_000 // 4, seed))
+        self.now_ms = 0.0
+        # The executor ranks by paces of its own: a step newer than the scheduler's.
+        self._recent = RecentTokens(workload.concurrency)
+        self._plan: Plan | None = None
+        self._asked_draft_tokens = 0
+
+    def step(self, step_id: int, noise: float, result: Result | None) -> None:
+        """Run one step; `result` None: nothing is counted."""
+        slots, machine = self.slots, self.machine
+        slots.admit(self.now_ms)
+        chunk = self._chunks(int(slots.decodes.sum()))
+        finals = (chunk > 0) & (chunk == slots.waiting_tokens)
+        sampling = np.flatnonzero(slots.decodes | finals)
+        if not len(sampling) and not chunk.any():
+            self.now_ms = max(self.now_ms, slots.requests.arrival_ms[slots.num_drawn])
+            return
+        num_prefill = int(chunk.sum() - finals.sum())
+        num_other = int(slots.decodes.sum() + chunk.sum())
+        context = int(slots.context()[sampling].sum())
+        plan = self._plan
+        if plan is None:
+            plan = Plan(StepPlan(0, NO_CAP, 1, 0, 0, 0, 0.0, 0.0), self._full_length)
+        verified = self._verify(sampling, plan, num_other)
+        self._plan = self._ask(step_id + 1, sampling, chunk, plan)
+        slots.waiting_tokens -= chunk
+        accepted = np.minimum(
+            verified, self.workload.recordings.accepted[slots.draft_row[sampling]]
+        )
+        tokens = np.minimum(accepted + 1, slots.num_left(sampling))
+        length = plan.next_draft_tokens
+        num_rows, num_sampling = num_other + int(verified.sum()), len(sampling)
+        step_ms = machine.step_ms(num_rows, num_sampling, context, length) * noise
+        least_ms = machine.step_ms(num_other, num_sampling, context, length) * noise
+        self._advance(sampling, finals, tokens, step_ms)
+        self._draft(length)
+        self._report(step_id, sampling, verified, accepted, num_rows, num_prefill, context)
+        self._asked_draft_tokens = length
+        if result is not None:
+            result.tokens += int(tokens.sum())
+            result.accepted += int(accepted.sum())
+            result.ms += step_ms
+            result.step_ms.append(step_ms)
+            result.least_ms.append(least_ms)
+            result.budgets.append(int(verified.sum()))
+            result.draft_tokens.append(length)
+            result.lengths.append(self.scheduler.draft_length.plan.draft_tokens)
+
+    @property
+    def _full_length(self) -> int:
+        return self.workload.recordings.max_draft_tokens
+
+    def _chunks(self, num_decoding: int) -> Ints:
+        """Int64 [S]: prompt rows of this step, first come first served."""
+        slots = self.slots
+        room = self.machine.max_batched_tokens - num_decoding
+        order = np.argsort(slots.request, kind="stable")
+        waiting = np.where(slots.request != NOBODY, slots.waiting_tokens, 0)[order]
+        before = np.cumsum(waiting) - waiting
+        chunk = np.zeros_like(waiting)
+        chunk[order] = np.clip(room - before, 0, waiting)
+        return chunk
+
+    def _verify(self, sampling: Ints, plan: Plan, num_other: int) -> Ints:
+        slots = self.slots
+        weight = np.ones(len(sampling))
+        if self.scheduler.rule.fairness > 0.0:
+            paces = self._recent.of(sampling, slots.generation[sampling])
+            weight = fair_weights(weight, paces, self.scheduler.rule.fairness)
+        present = np.minimum(slots.draft_len[sampling], np.maximum(slots.num_left(sampling) - 1, 0))
+        room = max(self.machine.max_batched_tokens - num_other, 0)
+        confidence = self.workload.recordings.confidence[slots.draft_row[sampling]]
+        budget = min(plan.step.budget, room)
+        return rank_drafts(confidence, present, weight, budget, plan.step.max_verify_len)
+
+    def _ask(self, step_id: int, sampling: Ints, chunk: Ints, plan: Plan) -> Plan:
+        """The plan request as the executor words it: the batch to come if nobody comes or goes."""
+        slots = self.slots
+        waiting = slots.waiting_tokens - chunk
+        decodes = np.zeros(len(waiting), dtype=bool)
+        decodes[sampling] = True
+        room = self.machine.max_batched_tokens - len(sampling)
+        num_prompt = int(min(np.where(slots.request != NOBODY, waiting, 0).sum(), room))
+        num_drafts = np.minimum(plan.next_draft_tokens, np.maximum(slots.num_left(sampling) - 2, 0))
+        confidence = self.workload.recordings.confidence[slots.draft_row[sampling]].copy()
+        known = slots.draft_len[sampling]
+        confidence[np.arange(confidence.shape[1]) >= known[:, None]] = np.nan
+        step = StepInput(
+            confidence=confidence,
+            num_draft_tokens=num_drafts.astype(np.uint32),
+            has_confidence=known,
+            samples=np.ones(len(sampling), dtype=np.bool_),
+            weight=np.ones(len(sampling), dtype=np.float32),
+            context_tokens=slots.context()[sampling].astype(np.uint32),
+            num_requests=len(sampling),
+            num_other_tokens=len(sampling) + num_prompt,
+            num_prefill_tokens=num_prompt,
+            max_budget=room - num_prompt,
+            next_draft_tokens=NO_CAP,
+        )
+        return self.scheduler.plan(step_id, step, sampling, slots.generation[sampling])
+
+    def _advance(self, sampling: Ints, finals: Ints, tokens: Ints, step_ms: float) -> None:
+        slots = self.slots
+        self.now_ms += step_ms
+        slots.started_ms[finals] = self.now_ms - step_ms
+        slots.output[sampling] += tokens
+        slots.finish(sampling, self.now_ms)
+
+    def _draft(self, length: int) -> None:
+        slots = self.slots
+        decoding = np.flatnonzero(slots.decodes)
+        slots.draft_len[:] = 0
+        slots.draft_row[decoding] = slots.rows(decoding)
+        slots.draft_len[decoding] = length
+
+    def _report(
+        self,
+        step_id: int,
+        sampling: Ints,
+        verified: Ints,
+        accepted: Ints,
+        num_rows: int,
+        num_prefill: int,
+        context: int,
+    ) -> None:
+        report = StepReport(
+            step_id=step_id,
+            num_tokens=num_rows,
+            padded_num_tokens=num_rows,
+            num_prefill_tokens=num_prefill,
+            num_sampling=len(sampling),
+            asked_draft_tokens=self._asked_draft_tokens,
+            context_tokens=context,
+            draft_ms=0.0,
+            verify_ms=0.0,
+            slot_id=sampling.astype(np.uint32),
+            generation=self.slots.generation[sampling].astype(np.uint32),
+            num_verified=verified.astype(np.uint32),
+            num_accepted=accepted.astype(np.uint32),
+            teaches=np.ones(len(sampling), dtype=np.bool_),
+        )
+        self._recent.observe(report.slot_id, report.generation, report.num_accepted + 1)
+        self.scheduler.learn(report)
+
+
+def simulate(
+    variant: Variant, workload: Workload, machine: Machine, *, num_steps: int, seed: int
+) -> Result:
+    """Run a variant. The same seed gives every variant the same requests, noise and profile."""
+    executor, result = Executor(variant, workload, machine, seed), Result()
+    factors = machine.noise_factors(num_steps, seed).tolist()
+    for index, noise in enumerate(factors):
+        executor.step(index + 1, noise, result if index >= num_steps // 4 else None)
+    paces = [pace for _, pace in executor.slots.finished if np.isfinite(pace)]
+    result.pace_ms = paces
+    return result
