@@ -12,7 +12,13 @@ from specsched_scheduler.learning.cost.corrector import CostCorrector
 from specsched_scheduler.learning.cost.robust import fit_terms, robust_ratio
 from specsched_scheduler.learning.cost.samples import CostSample, SampleWindow
 
-from tests.scheduler_service.learning.cost_replay import FAULTS, Fault, Replay, h200_surface
+from tests.scheduler_service.learning.cost_replay import (
+    FAULTS,
+    Fault,
+    Replay,
+    cpu_surface,
+    h200_surface,
+)
 from tests.scheduler_service.learning.traces import drafts
 
 NUM_STEPS, BEGIN = 1500, 500
@@ -53,6 +59,16 @@ def test_without_learning_the_context_costs_dearly(decoder):
     (fault,) = [each for each in FAULTS if each.name == "context"]
     raw, _ = replay(decoder, fault).run(None, NUM_STEPS, BEGIN)
     assert raw > 0.05
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_on_a_machine_that_does_much_else_it_is_no_worse(fault):
+    """Samples of one size differ by a factor of eight there, and the profile is off itself."""
+    rates = []
+    for learns in (False, True):
+        run = Replay(cpu_surface(), fault, confidences(), max_requests=16, seed=1)
+        rates.append(run.run(CostCorrector(run.profile) if learns else None, NUM_STEPS, BEGIN)[0])
+    assert rates[1] <= rates[0] + MAX_LOSS_WITHOUT_FAULT
 
 
 def test_stairs_that_came_to_cost_more_are_found():
@@ -99,7 +115,7 @@ def test_a_size_profiled_too_dear_is_tried_again():
         corrector = CostCorrector(run.profile)
         if not probes:
             corrector.probe_rows = lambda: 0
-        found[probes], _ = run.run(corrector, 4000, 2500)
+        found[probes], _ = run.run(corrector, 7000, 5500)
     assert found[False] > 2 * MAX_LOSS
     assert found[True] < MAX_LOSS
 
@@ -126,6 +142,20 @@ def test_nothing_seen_is_the_profile():
     assert corrector.model() == PROFILE
 
 
+def test_a_correction_that_predicts_no_better_is_not_used():
+    """Samples that scatter by a factor of ten teach nothing that could be relied on."""
+    corrector = CostCorrector(PROFILE)
+    rng = np.random.default_rng(7)
+    for step in range(600):
+        rows = [8, 16, 32][step % 3]
+        ms = {8: 1.2, 16: 1.6, 32: 2.4}[rows] * float(np.exp(rng.normal(0.0, 1.0)))
+        corrector.observe(sample(step, rows, ms, context_tokens=0))
+        if step % 16 == 15:
+            corrector.update()
+    assert not corrector.is_worth_it
+    assert corrector.model() == PROFILE
+
+
 def test_cold_and_impossible_samples_are_left_out():
     corrector = CostCorrector(PROFILE)
     for step in range(32):
@@ -142,8 +172,10 @@ def test_one_outlier_leaves_no_trace():
         rng = np.random.default_rng(0)
         for step in range(200):
             ms = 1.21 * (1 + 0.02 * rng.standard_normal()) * (spike if step == 150 else 1.0)
-            corrector.observe(sample(step, 8, ms))
-        corrector.update()
+            corrector.observe(sample(step, 8, 2.0 * ms))
+            if step % 16 == 15:
+                corrector.update()
+        assert corrector.is_worth_it
         models.append(corrector.model().compile().verify_ms)
     np.testing.assert_allclose(models[1], models[0], rtol=0.01)
 
@@ -176,6 +208,8 @@ def test_what_was_learned_can_be_handed_over():
         rows = [8, 16, 32][step % 3]
         ms = {8: 2.0, 16: 2.5, 32: 3.0}[rows]
         first.observe(sample(step, rows, ms, draft_ms=0.9, draft_tokens=7))
+        if step % 16 == 15:
+            first.update()
     first.update()
     second = CostCorrector(PROFILE)
     second.restore(first.correction())

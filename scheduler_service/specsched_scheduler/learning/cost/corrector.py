@@ -12,12 +12,15 @@ dearer rows would pass for dearer context, as larger batches have more of both.
 The fit rests on the newest samples of every size, however long ago, so that it does not follow the
 load. When all known sizes at once take more (or less) than predicted, the machine has changed:
 older samples are then scaled by as much, to hold until newer ones replace them.
+
+Every step is predicted before it is learned from, by the profile and by the correction. Only while
+the correction is the better one by more than noise is it used at all.
 """
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +29,7 @@ from specsched_scheduler.decision.cost import ContextCost, CostModel
 from specsched_scheduler.decision.reference import verify_ms
 from specsched_scheduler.learning.cost.drafts import DraftCorrector
 from specsched_scheduler.learning.cost.probing import SizeProbes
-from specsched_scheduler.learning.cost.regions import CONTEXT, MEASURED_MS, ROWS, Regions
+from specsched_scheduler.learning.cost.regions import CONTEXT, GAIN, MEASURED_MS, ROWS, Regions
 from specsched_scheduler.learning.cost.robust import fit_terms, median_beyond_noise
 from specsched_scheduler.learning.cost.samples import CostSample, SampleWindow
 
@@ -40,6 +43,9 @@ _MIN_SAMPLES = 16
 _NUM_RECENT = 32
 """Steps that tell whether the machine changed; half of them bad, and it would seem so."""
 _MIN_CHANGE = 0.04
+_MIN_JUDGED = 16
+_MIN_GAIN_Z = 1.5
+_MAX_GAIN = 0.5
 _IS_SIGNED = np.array([True, False, False])
 _MIN_SHARE = 0.1
 """Least share of the base that a prediction can fall to, as in the price of a decision."""
@@ -69,6 +75,7 @@ class CostCorrector:
         self._profiled = profile.context.profiled_tokens_per_request
         self._regions = Regions(profile)
         self._recent = SampleWindow(_NUM_RECENT, 1)
+        self._is_handed_over = False
         self._drafts = DraftCorrector(profile, self._table)
         self._probes = SizeProbes(self._regions)
         self._terms = np.array([0.0, 1.0, profile.context.ms_per_token])
@@ -89,10 +96,9 @@ class CostCorrector:
             return
         context = float(sample.context_tokens - self._profiled * sample.num_sampling)
         region = self._regions.region_of(sample.num_tokens)
-        if self._regions.is_known(region):
-            predicted = self._predict(sample.num_tokens, region, context)
-            self._recent.add(float(np.log(sample.verify_ms / predicted)))
-        self._regions.add(region, sample.num_tokens, context, sample.verify_ms, self._num_seen)
+        gain = self._judge(sample, region, context)
+        values = (float(sample.num_tokens), context, sample.verify_ms, float(self._num_seen), gain)
+        self._regions.add(region, self._num_seen, values)
         self._drafts.observe(sample)
 
     def update(self) -> bool:
@@ -116,24 +122,30 @@ class CostCorrector:
         self._probes.judge()
         return True
 
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the correction predicted steps of all sizes better than the profile did.
+
+        What was handed over counts as proven until there are steps to judge it by.
+        """
+        gains = self._regions.samples()[:, GAIN]
+        gains = gains[np.isfinite(gains)]
+        if len(gains) < _MIN_JUDGED:
+            return self._is_handed_over
+        return bool(gains.mean() > _MIN_GAIN_Z * gains.std() / np.sqrt(len(gains)))
+
     def model(self) -> CostModel:
-        """The profile, corrected. Its samples keep their relative spread."""
-        verify = {}
-        for size, samples in self.profile.verify.items():
-            median = statistics.median(samples)
-            ratio = np.exp(self._regions.log_ratio(self._regions.region_of(size)))
-            factor = float(ratio * self._fitted(np.array([median]))[0]) / median
-            verify[size] = tuple(factor * ms for ms in samples)
-        return CostModel(
-            verify=verify,
-            capture_limit=self.profile.capture_limit,
-            draft=self._drafts.corrected(self.profile.draft, self._drafts.FULL),
-            short_drafts={
-                length: self._drafts.corrected(samples, length)
-                for length, samples in self.profile.short_drafts.items()
-            },
-            context=ContextCost(float(self._terms[2]), self._profiled),
-        )
+        """The profile, corrected where that is worth it. Its samples keep their relative spread."""
+        draft = self._drafts.corrected(self.profile.draft, self._drafts.FULL)
+        short_drafts = {
+            length: self._drafts.corrected(samples, length)
+            for length, samples in self.profile.short_drafts.items()
+        }
+        model = replace(self.profile, draft=draft, short_drafts=short_drafts)
+        if not self.is_worth_it:
+            return model
+        context = ContextCost(float(self._terms[2]), self._profiled)
+        return replace(model, verify=self._corrected_verify(), context=context)
 
     def probe_rows(self) -> int:
         """Rows of a size to be tried again in a step that can, 0 for none; see SizeProbes."""
@@ -156,8 +168,18 @@ class CostCorrector:
             [correction.offset_ms, correction.scale, correction.ms_per_context_token]
         )
         self._recent.clear()
+        self._is_handed_over = True
         self._regions.restore(correction.ratios)
         self._drafts.restore(correction.draft_ratios)
+
+    def _corrected_verify(self) -> dict[int, tuple[float, ...]]:
+        verify = {}
+        for size, samples in self.profile.verify.items():
+            median = statistics.median(samples)
+            ratio = np.exp(self._regions.log_ratio(self._regions.region_of(size)))
+            factor = float(ratio * self._fitted(np.array([median]))[0]) / median
+            verify[size] = tuple(factor * ms for ms in samples)
+        return verify
 
     def _fitted(self, base_ms: Floats) -> Floats:
         offset, scale, _ = self._terms
@@ -168,6 +190,22 @@ class CostCorrector:
         base = verify_ms(self._table, np.array([rows]))
         rows_ms = float(self._fitted(base)[0]) * float(np.exp(self._regions.log_ratio(region)))
         return max(rows_ms + float(self._terms[2]) * context, _MIN_SHARE * rows_ms)
+
+    def _judge(self, sample: CostSample, region: int, context: float) -> float:
+        """How much closer the correction comes than the profile to a step that neither has seen.
+
+        In logs, and bounded so that one outlier does not decide; NaN before there is a correction.
+        """
+        if self._num_at_update == 0:
+            return np.nan
+        predicted = self._predict(sample.num_tokens, region, context)
+        off = float(np.log(sample.verify_ms / predicted))
+        if self._regions.is_known(region):
+            self._recent.add(off)
+        base = float(verify_ms(self._table, np.array([sample.num_tokens]))[0])
+        profiled = max(base + self.profile.context.ms_per_token * context, _MIN_SHARE * base)
+        gain = abs(float(np.log(sample.verify_ms / profiled))) - abs(off)
+        return float(np.clip(gain, -_MAX_GAIN, _MAX_GAIN))
 
     def _follow_change(self) -> None:
         if len(self._recent) < _NUM_RECENT:

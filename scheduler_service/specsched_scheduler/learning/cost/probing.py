@@ -20,7 +20,7 @@ _STALE_STEPS = 512
 _REACH = 4
 """Regions to each side of one in use that may be tried."""
 _SURPRISE = 0.1
-_NUM_FOLLOWING = 5
+_NUM_FOLLOWING = 10
 """Probes of the same size after a surprise: a ratio takes some samples."""
 
 

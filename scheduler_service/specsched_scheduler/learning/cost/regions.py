@@ -9,7 +9,7 @@ from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.learning.cost.robust import median_beyond_noise
 from specsched_scheduler.learning.cost.samples import SampleWindow
 
-__all__ = ["CONTEXT", "MEASURED_MS", "ROWS", "STEP", "Regions"]
+__all__ = ["CONTEXT", "GAIN", "MEASURED_MS", "ROWS", "STEP", "Regions"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -19,6 +19,9 @@ ROWS = 0
 CONTEXT = 1
 MEASURED_MS = 2
 STEP = 3
+GAIN = 4
+"""How much closer the correction was than the profile, in logs; NaN where it was not judged."""
+NUM_COLUMNS = 5
 
 _NUM_SAMPLES = 24
 _MIN_SAMPLES = 3
@@ -37,7 +40,7 @@ class Regions:
         self.sizes = np.array(sorted(profile.verify), dtype=np.int64)
         self._num_captured = int((self.sizes <= profile.capture_limit).sum())
         self._middles = np.sqrt(self.sizes[:-1] * self.sizes[1:].astype(np.float64))
-        self._samples = [SampleWindow(_NUM_SAMPLES, 4) for _ in self.sizes]
+        self._samples = [SampleWindow(_NUM_SAMPLES, NUM_COLUMNS) for _ in self.sizes]
         self._log_ratio = np.zeros(len(self.sizes))
         self._is_learned = np.zeros(len(self.sizes), dtype=np.bool_)
         self._last_logs: list[Floats] = [np.zeros(0) for _ in self.sizes]
@@ -55,14 +58,14 @@ class Regions:
         """Whether its samples are enough to be surprised by another."""
         return bool(self._is_learned[region]) and len(self._samples[region]) >= _KNOWN_SAMPLES
 
-    def add(self, region: int, rows: int, context: float, measured_ms: float, step: int) -> None:
-        """Add a sample."""
-        self._samples[region].add(float(rows), context, measured_ms, float(step))
+    def add(self, region: int, step: int, values: tuple[float, ...]) -> None:
+        """Add a sample of `step`: a value for each column."""
+        self._samples[region].add(*values)
         self._num_visits[region] += 1
         self.last_visit[region] = step
 
     def samples(self) -> Floats:
-        """All of them, float64 [n, 4], region after region."""
+        """All of them, float64 [n, NUM_COLUMNS], region after region."""
         return np.concatenate([window.rows() for window in self._samples])
 
     def scale_before(self, step: int, factor: float) -> None:
