@@ -12,6 +12,7 @@ from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
 
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.planner import WarmUpError
 from specsched_scheduler.policies import PolicyError, build_policy
 from specsched_scheduler.service import SchedulerServer, ServiceError
 
@@ -27,7 +28,7 @@ def run(config: SchedulerConfig) -> int:
         policy = build_policy(config.policy)
         run_dir = RunDir.open(config.run_dir)
         asyncio.run(_serve(SchedulerServer(config, run_dir, policy)))
-    except (PolicyError, RunDirError, ServiceError) as error:
+    except (PolicyError, RunDirError, ServiceError, WarmUpError) as error:
         _log.error("cannot start", reason=str(error))
         return 2
     return 0

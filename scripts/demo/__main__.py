@@ -44,7 +44,8 @@ def verdict(console: Console, rounds: list[Round]) -> int:
     console.print(summary_table(rounds))
     same_texts = len({one.texts for one in rounds}) == 1
     share = on_plan_share(rounds)
-    console.print(f"texts the same under every policy: {'yes' if same_texts else 'NO'}")
+    if len(rounds) > 1:
+        console.print(f"texts the same under every policy: {'yes' if same_texts else 'NO'}")
     console.print(
         f"steps with drafts that had their plan on time: {share:.2%}"
         f" ({'at least' if share >= MIN_ON_PLAN_SHARE else 'BELOW'} {MIN_ON_PLAN_SHARE:.0%})"

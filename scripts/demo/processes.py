@@ -19,7 +19,8 @@ from scripts.demo.state import DemoState
 __all__ = ["DemoError", "DemoProcesses", "end_on_signals", "start_both", "supervised"]
 
 COMMAND = Path(sys.executable).with_name("specsched")
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 1200.0
+"""The first start compiles, which takes minutes where others use the cores too."""
 POLL_INTERVAL_S = 0.1
 TERMINATION_GRACE_S = 15.0
 LOG_LINES_SHOWN = 30
@@ -61,7 +62,10 @@ async def start_both(directory: Path, state: DemoState) -> AsyncIterator[DemoPro
         _running(executor_log, "executor", *common, "--port", "0") as executor,
     ):
         by_log = {scheduler_log: scheduler, executor_log: executor}
-        state.phase = "loading the model and measuring what a step costs on this machine"
+        state.phase = (
+            "loading the model and measuring what a step costs on this machine;"
+            " the first time it compiles, for a minute or more"
+        )
         serving = asyncio.create_task(_logged(executor_log, "serving"))
         port = (await supervised(serving, by_log))["port"]
         state.phase = "waiting for the executor to attach to the scheduler"
@@ -108,13 +112,20 @@ async def _logged(log: Path, event: str) -> dict[str, Any]:
 async def supervised(work: asyncio.Task[T], processes: dict[Path, Process]) -> T:
     """Await `work`; raise DemoError once one of `processes` (log -> process) exits instead."""
     exits = [asyncio.create_task(process.wait()) for process in processes.values()]
-    done, pending = await asyncio.wait({work, *exits}, return_when=asyncio.FIRST_COMPLETED)
-    for task in pending:
-        task.cancel()
+    tasks = (work, *exits)
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     if work in done:
         return work.result()
-    log = next(log for log, ended in zip(processes, exits, strict=True) if ended in done)
-    raise DemoError(f"the {log.stem} process ended early; its last words:\n{_tail(log)}")
+    log, ended = next((log, end) for log, end in zip(processes, exits, strict=True) if end in done)
+    raise DemoError(
+        f"the {log.stem} process ended early with exit status {ended.result()}; its last words:\n"
+        f"{_tail(log)}"
+    )
 
 
 async def _end(process: Process) -> None:

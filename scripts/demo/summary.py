@@ -18,7 +18,8 @@ class Round:
     """One pass over all prompts under one policy.
 
     counters: the executor's, end minus start. elapsed_s: first request sent to last answer done.
-    plan_us_p50: the scheduler's own median of seeing a request to publishing its decision.
+    plan_us_p50: the scheduler's own median of seeing a request to publishing its decision, over
+    all decisions up to the end of the round.
     """
 
     policy: str
@@ -76,12 +77,14 @@ def summary_table(rounds: Sequence[Round]) -> Table:
     table.add_row("tokens/s", *(f"{r.tokens_per_second:.1f}" for r in rounds))
     table.add_row("steps on plan", *(_share_on_plan(r) for r in rounds))
     table.add_row("fallbacks", *(_fallbacks(r.counters) for r in rounds))
-    table.add_row("plan latency p50", *(f"{r.plan_us_p50:.0f} us" for r in rounds))
+    table.add_row("plan latency p50 so far", *(f"{r.plan_us_p50:.0f} us" for r in rounds))
     return table
 
 
 def _share_on_plan(one: Round) -> str:
     needed = num_steps_with_drafts(one.counters)
+    if not needed:
+        return "none needed"
     return f"{one.counters.num_planned_steps}/{needed} ({on_plan_share([one]):.1%})"
 
 

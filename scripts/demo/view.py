@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -23,8 +24,11 @@ __all__ = ["View", "open_view"]
 
 REFRESH_PER_SECOND = 10
 PLAIN_INTERVAL_S = 1.0
-TEXT_LINES = 5
+MAX_TEXT_LINES = 5
 NUM_COLUMNS = 2
+PANEL_EDGES = 2
+FIXED_LINES = 6
+"""The headline, the panel of the decisions and the line that the cursor is on."""
 BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -39,7 +43,7 @@ class View(Protocol):
 async def open_view(console: Console, state: DemoState) -> AsyncIterator[View]:
     """Show `state` while the block runs: live on a terminal, else as lines."""
     if console.is_terminal:
-        with Live(console=console, get_renderable=lambda: screen(state, console.width)):
+        with Live(console=console, get_renderable=lambda: screen(state, *console.size)):
             yield LiveView()
         return
     plain = PlainView(console, state)
@@ -85,7 +89,7 @@ class PlainView:
 # ===================== Rendering =====================
 
 
-def screen(state: DemoState, width: int) -> RenderableType:
+def screen(state: DemoState, width: int, height: int) -> RenderableType:
     """The whole picture: a headline, a panel per prompt, the decisions."""
     headline = Text(f" {state.phase}", style="bold")
     if not state.answers:
@@ -96,17 +100,24 @@ def screen(state: DemoState, width: int) -> RenderableType:
     for _ in range(NUM_COLUMNS):
         grid.add_column(ratio=1)
     text_width = width // NUM_COLUMNS - 6
-    panels = [answer_panel(answer, text_width) for answer in state.answers]
+    num_lines = text_lines(height, math.ceil(len(state.answers) / NUM_COLUMNS))
+    panels = [answer_panel(answer, text_width, num_lines) for answer in state.answers]
     for start in range(0, len(panels), NUM_COLUMNS):
         grid.add_row(*panels[start : start + NUM_COLUMNS])
     return Group(headline, grid, decision_strip(list(state.decisions)))
 
 
-def answer_panel(answer: Answer, text_width: int) -> Panel:
+def text_lines(height: int, num_rows: int) -> int:
+    """Lines of text per panel that leave room for the decisions, the last thing on the screen."""
+    room = (height - FIXED_LINES) // num_rows - PANEL_EDGES
+    return max(1, min(room, MAX_TEXT_LINES))
+
+
+def answer_panel(answer: Answer, text_width: int, num_lines: int) -> Panel:
     """The last lines of one answer."""
     wrapped = Text(answer.text.strip()).wrap(Console(width=text_width), text_width)
-    lines = [line.plain.rstrip() for line in wrapped][-TEXT_LINES:]
-    body = "\n".join(lines + [""] * (TEXT_LINES - len(lines)))
+    lines = [line.plain.rstrip() for line in wrapped][-num_lines:]
+    body = "\n".join(lines + [""] * (num_lines - len(lines)))
     status = answer.finish_reason or "..."
     return Panel(
         Text(body),

@@ -72,6 +72,12 @@ def test_summary_shows_fallbacks_by_reason():
     assert "3 late" in text
 
 
+def test_summary_calls_nothing_a_share_where_no_plan_was_needed():
+    text = rendered(summary_table([one_round(0, 0)]))
+    assert "none needed" in text
+    assert "0/0" not in text
+
+
 @pytest.mark.parametrize(
     ("budget", "drafts", "bar"), [(0, 0, " "), (0, 8, "▁"), (8, 8, "█"), (99, 8, "█")]
 )
@@ -81,17 +87,29 @@ def test_bar_is_the_share_of_the_drafts(budget, drafts, bar):
 
 def test_screen_shows_the_end_of_each_answer_and_the_last_decision():
     state = DemoState()
-    assert rendered(screen(state, 110)).strip().startswith("starting")
+    assert rendered(screen(state, 110, 40)).strip().startswith("starting")
     state.begin_round("fixed(k=3)")
     state.answers[0].text = "first line\n" + "middle\n" * 20 + "last line"
     state.answers[1].text = "with [brackets] that are no markup"
     state.decisions.append(watched(5, 12))
-    text = rendered(screen(state, 110))
+    text = rendered(screen(state, 110, 40))
     assert "last line" in text
     assert "first line" not in text
     assert "[brackets]" in text
     assert "budget   5" in text
     assert all(answer.prompt.title in text for answer in state.answers)
+
+
+@pytest.mark.parametrize("height", [24, 25, 30, 50])
+def test_screen_fits_a_terminal_so_that_the_decisions_are_seen(height):
+    state = DemoState()
+    state.begin_round("fixed(k=3)")
+    for answer in state.answers:
+        answer.text = "line\n" * 20
+    state.decisions.append(watched(5, 12))
+    lines = rendered(screen(state, 110, height)).splitlines()
+    assert len(lines) < height
+    assert "budget" in lines[-3]
 
 
 def test_decision_line_names_the_policy_as_it_is_typed():
@@ -128,11 +146,21 @@ async def test_a_process_that_ends_early_is_reported_with_its_last_words(tmp_pat
     forever = asyncio.create_task(asyncio.sleep(60))
     async with processes._running(log, "-c", "print('no such model'); raise SystemExit(2)") as one:
         with pytest.raises(
-            DemoError, match=r"the executor process ended early[\s\S]*no such model"
+            DemoError,
+            match=r"executor process ended early with exit status 2;\s+[\s\S]*no such model",
         ):
             await supervised(forever, {log: one})
+    assert forever.cancelled()
+
+
+async def test_an_interrupted_round_ends_before_what_it_uses():
+    forever = asyncio.create_task(asyncio.sleep(60))
+    waiting = asyncio.create_task(supervised(forever, {}))
+    await asyncio.sleep(0)
+    waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await forever
+        await waiting
+    assert forever.cancelled()
 
 
 @pytest.mark.usefixtures("python_instead_of_specsched")

@@ -19,7 +19,8 @@ from specsched_scheduler.planner.records import PlannedStep, PolicySelection
 __all__ = ["WarmUpError", "warm_up"]
 
 _COST_MODEL = CostModel(verify={1: [1.0], 2: [1.5], 4: [2.0]}, capture_limit=4)
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 900.0
+"""Compiling takes minutes on a busy machine; beyond this the planner hangs."""
 _POLL_S = 0.005
 
 
@@ -55,8 +56,10 @@ def _plan_once(policy: PolicySelection) -> None:
 def _await_decision(planner: Planner) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
     while not planner.recent_decisions():
-        if not planner.is_running or time.monotonic() > deadline:
-            raise WarmUpError(f"the planner did not answer: {planner.counters()}")
+        if not planner.is_running:
+            raise WarmUpError("the planner ended with the error above")
+        if time.monotonic() > deadline:
+            raise WarmUpError(f"the planner does not answer: {planner.counters()}")
         time.sleep(_POLL_S)
 
 

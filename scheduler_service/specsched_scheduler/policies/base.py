@@ -49,9 +49,14 @@ class Parameter:
             kind = "an integer" if self.is_integer else "a number"
             raise PolicyError(
                 f"policy {policy}: {self.name} = {value:g} must be {kind} "
-                f"in {self.minimum:g}..{self.maximum:g}"
+                f"in {_shown(self.minimum)}..{_shown(self.maximum)}"
             )
         return int(value) if self.is_integer else float(value)
+
+
+def _shown(bound: float) -> str:
+    """A bound without an exponent where it is a whole number."""
+    return str(int(bound)) if float(bound).is_integer() else f"{bound:g}"
 
 
 @dataclass(frozen=True, slots=True)
