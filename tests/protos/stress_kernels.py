@@ -89,6 +89,7 @@ def _fill_request(request, n):
         request.samples[row] = True
         request.weight[row] = n % 1024
         request.context_tokens[row] = n + row
+        request.is_greedy[row] = n % 2 == 1
 
 
 @njit(cache=True, nogil=True)
@@ -102,6 +103,7 @@ def write_steps(words, layout, count, stop):
         np.zeros(ROWS, dtype=np.bool_),
         np.zeros(ROWS, dtype=np.float32),
         np.zeros(ROWS, dtype=np.uint32),
+        np.zeros(ROWS, dtype=np.bool_),
     )
     rows = plan_arrays.ConfidenceArrays(
         np.zeros(3, dtype=np.int64),
@@ -136,6 +138,7 @@ def _is_whole_request(request):
         is_whole &= np.int64(request.num_draft_tokens[row]) == n % (K + 1)
         is_whole &= np.int64(request.weight[row]) == n % 1024
         is_whole &= np.int64(request.context_tokens[row]) == n + row
+        is_whole &= request.is_greedy[row] == (n % 2 == 1)
     return is_whole
 
 
@@ -161,6 +164,7 @@ def read_steps(words, layout, is_checked, stop, counts):
         np.zeros(ROWS, dtype=np.bool_),
         np.zeros(ROWS, dtype=np.float32),
         np.zeros(ROWS, dtype=np.uint32),
+        np.zeros(ROWS, dtype=np.bool_),
     )
     gathered = plan_arrays.GatheredConfidences(
         np.zeros(ROWS, dtype=np.int64), np.zeros((ROWS, K), dtype=np.float32)
@@ -203,6 +207,7 @@ def _new_report():
         np.zeros(ROWS, dtype=np.uint32),
         np.zeros(ROWS, dtype=np.uint32),
         np.zeros(ROWS, dtype=np.uint32),
+        np.zeros(ROWS, dtype=np.bool_),
     )
 
 
@@ -222,6 +227,7 @@ def write_reports(words, layout, count, stop):
             report.generation[row] = n + row
             report.num_verified[row] = K
             report.num_accepted[row] = n % (K + 1)
+            report.teaches[row] = n % 2 == 1
         write_report(words, layout, report)
     store_release(stop, 0, 1)
 
@@ -239,6 +245,7 @@ def _is_whole_report(report):
         is_whole &= np.int64(report.slot_id[row]) == (n + row) % ROWS
         is_whole &= np.int64(report.generation[row]) == n + row
         is_whole &= np.int64(report.num_accepted[row]) == n % (K + 1)
+        is_whole &= report.teaches[row] == (n % 2 == 1)
     return is_whole
 
 
