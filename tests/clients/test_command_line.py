@@ -384,6 +384,7 @@ def test_others_cannot_replace_our_commands(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "module"),
     [
+        ("calibrate", "specsched_scheduler.calibrate_file:calibrate"),
         ("executor", "specsched_executor.commands:executor"),
         ("plan", "specsched_scheduler.plan_file:plan"),
         ("scheduler", "specsched_scheduler.commands:scheduler"),
