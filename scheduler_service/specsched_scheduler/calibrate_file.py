@@ -53,7 +53,7 @@ def calibrate(  # noqa: PLR0917 - options of the command
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
 ) -> None:
-    """Fit each draft position's temperature and intercept; judge them on held-out data."""
+    """Fit each draft position's temperature and intercept; judge them held-out."""
     is_greedy = None if sampling_class is None else sampling_class is SamplingClass.GREEDY
     try:
         parts = read_trace(trace, is_greedy=is_greedy)

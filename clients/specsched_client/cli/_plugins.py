@@ -19,7 +19,7 @@ from specsched_client.cli._exit_codes import ExitCode
 GROUP: Final = "specsched.commands"
 
 SUMMARIES: Final = {
-    "calibrate": "Fit each draft position's temperature and intercept; judge them on held-out data.",
+    "calibrate": "Fit each draft position's temperature and intercept; judge them held-out.",
     "eval": "Measure a drafter by real generation.",
     "executor": "Serve a model; schedulers found in the run directory are attached.",
     "plan": "Decide the steps of FILE: one plan request, or a list of them.",
