@@ -26,7 +26,7 @@ from specsched_protocol.v1 import plan_pb2 as specsched__protocol_dot_v1_dot_pla
 from specsched_protocol.v1 import scheduler_pb2 as specsched__protocol_dot_v1_dot_scheduler__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$specsched_protocol/v1/executor.proto\x12\x0cspecsched.v1\x1a specsched_protocol/v1/plan.proto\x1a%specsched_protocol/v1/scheduler.proto\"\x18\n\x16GetStepCountersRequest\"_\n\x17GetStepCountersResponse\x12\x16\n\x0euptime_seconds\x18\x01 \x01(\x01\x12,\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x1a.specsched.v1.StepCounters\"\xb4\x03\n\x0cStepCounters\x12\x11\n\tnum_steps\x18\x01 \x01(\x04\x12\x19\n\x11num_planned_steps\x18\x02 \x01(\x04\x12L\n\x12num_fallback_steps\x18\x03 \x03(\x0b\x32\x30.specsched.v1.StepCounters.NumFallbackStepsEntry\x12\x10\n\x08num_rows\x18\x04 \x01(\x04\x12\x1a\n\x12num_drafted_tokens\x18\x05 \x01(\x04\x12\x1c\n\x14num_scheduled_tokens\x18\x06 \x01(\x04\x12\x1b\n\x13num_verified_tokens\x18\x07 \x01(\x04\x12\x1b\n\x13num_accepted_tokens\x18\x08 \x01(\x04\x12\x19\n\x11num_output_tokens\x18\t \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\n \x01(\x04\x12\x18\n\x10num_failed_steps\x18\x0b \x01(\x04\x12\x1b\n\x13num_failed_requests\x18\x0c \x01(\x04\x1a\x37\n\x15NumFallbackStepsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x17\n\x15ListSchedulersRequest\"M\n\x16ListSchedulersResponse\x12\x33\n\nschedulers\x18\x01 \x03(\x0b\x32\x1f.specsched.v1.AttachedScheduler\"\xdf\x01\n\x11\x41ttachedScheduler\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\x12*\n\ttransport\x18\x04 \x01(\x0e\x32\x17.specsched.v1.Transport\x12\x18\n\x10transport_reason\x18\x05 \x01(\t\x12\x0c\n\x04lane\x18\x06 \x01(\r\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\x12\x0e\n\x06\x61\x63tive\x18\x08 \x01(\x08\x12(\n\x06policy\x18\t \x01(\x0b\x32\x18.specsched.v1.PolicySpec2\xce\x01\n\x0f\x45xecutorService\x12^\n\x0fGetStepCounters\x12$.specsched.v1.GetStepCountersRequest\x1a%.specsched.v1.GetStepCountersResponse\x12[\n\x0eListSchedulers\x12#.specsched.v1.ListSchedulersRequest\x1a$.specsched.v1.ListSchedulersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$specsched_protocol/v1/executor.proto\x12\x0cspecsched.v1\x1a specsched_protocol/v1/plan.proto\x1a%specsched_protocol/v1/scheduler.proto\"\x18\n\x16GetStepCountersRequest\"_\n\x17GetStepCountersResponse\x12\x16\n\x0euptime_seconds\x18\x01 \x01(\x01\x12,\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x1a.specsched.v1.StepCounters\"\xb4\x03\n\x0cStepCounters\x12\x11\n\tnum_steps\x18\x01 \x01(\x04\x12\x19\n\x11num_planned_steps\x18\x02 \x01(\x04\x12L\n\x12num_fallback_steps\x18\x03 \x03(\x0b\x32\x30.specsched.v1.StepCounters.NumFallbackStepsEntry\x12\x10\n\x08num_rows\x18\x04 \x01(\x04\x12\x1a\n\x12num_drafted_tokens\x18\x05 \x01(\x04\x12\x1c\n\x14num_scheduled_tokens\x18\x06 \x01(\x04\x12\x1b\n\x13num_verified_tokens\x18\x07 \x01(\x04\x12\x1b\n\x13num_accepted_tokens\x18\x08 \x01(\x04\x12\x19\n\x11num_output_tokens\x18\t \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\n \x01(\x04\x12\x18\n\x10num_failed_steps\x18\x0b \x01(\x04\x12\x1b\n\x13num_failed_requests\x18\x0c \x01(\x04\x1a\x37\n\x15NumFallbackStepsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x17\n\x15ListSchedulersRequest\"\xe9\x01\n\x16ListSchedulersResponse\x12\x33\n\nschedulers\x18\x01 \x03(\x0b\x32\x1f.specsched.v1.AttachedScheduler\x12K\n\x0cnum_switches\x18\x02 \x03(\x0b\x32\x35.specsched.v1.ListSchedulersResponse.NumSwitchesEntry\x12\x19\n\x11\x65lected_scheduler\x18\x03 \x01(\t\x1a\x32\n\x10NumSwitchesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xb7\x02\n\x11\x41ttachedScheduler\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\x12*\n\ttransport\x18\x04 \x01(\x0e\x32\x17.specsched.v1.Transport\x12\x18\n\x10transport_reason\x18\x05 \x01(\t\x12\x0c\n\x04lane\x18\x06 \x01(\r\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\x12\x0e\n\x06\x61\x63tive\x18\x08 \x01(\x08\x12(\n\x06policy\x18\t \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12$\n\x04role\x18\n \x01(\x0e\x32\x16.specsched.v1.LaneRole\x12\x30\n\ncomparison\x18\x0b \x01(\x0b\x32\x1c.specsched.v1.LaneComparison2\xce\x01\n\x0f\x45xecutorService\x12^\n\x0fGetStepCounters\x12$.specsched.v1.GetStepCountersRequest\x1a%.specsched.v1.GetStepCountersResponse\x12[\n\x0eListSchedulers\x12#.specsched.v1.ListSchedulersRequest\x1a$.specsched.v1.ListSchedulersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._loaded_options = None
   _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._serialized_options = b'8\001'
+  _globals['_LISTSCHEDULERSRESPONSE_NUMSWITCHESENTRY']._loaded_options = None
+  _globals['_LISTSCHEDULERSRESPONSE_NUMSWITCHESENTRY']._serialized_options = b'8\001'
   _globals['_GETSTEPCOUNTERSREQUEST']._serialized_start=127
   _globals['_GETSTEPCOUNTERSREQUEST']._serialized_end=151
   _globals['_GETSTEPCOUNTERSRESPONSE']._serialized_start=153
@@ -45,10 +47,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPCOUNTERS_NUMFALLBACKSTEPSENTRY']._serialized_end=687
   _globals['_LISTSCHEDULERSREQUEST']._serialized_start=689
   _globals['_LISTSCHEDULERSREQUEST']._serialized_end=712
-  _globals['_LISTSCHEDULERSRESPONSE']._serialized_start=714
-  _globals['_LISTSCHEDULERSRESPONSE']._serialized_end=791
-  _globals['_ATTACHEDSCHEDULER']._serialized_start=794
-  _globals['_ATTACHEDSCHEDULER']._serialized_end=1017
-  _globals['_EXECUTORSERVICE']._serialized_start=1020
-  _globals['_EXECUTORSERVICE']._serialized_end=1226
+  _globals['_LISTSCHEDULERSRESPONSE']._serialized_start=715
+  _globals['_LISTSCHEDULERSRESPONSE']._serialized_end=948
+  _globals['_LISTSCHEDULERSRESPONSE_NUMSWITCHESENTRY']._serialized_start=898
+  _globals['_LISTSCHEDULERSRESPONSE_NUMSWITCHESENTRY']._serialized_end=948
+  _globals['_ATTACHEDSCHEDULER']._serialized_start=951
+  _globals['_ATTACHEDSCHEDULER']._serialized_end=1262
+  _globals['_EXECUTORSERVICE']._serialized_start=1265
+  _globals['_EXECUTORSERVICE']._serialized_end=1471
 # @@protoc_insertion_point(module_scope)

@@ -163,19 +163,51 @@ Global___ListSchedulersRequest: _TypeAlias = ListSchedulersRequest  # noqa: Y015
 class ListSchedulersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class NumSwitchesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SCHEDULERS_FIELD_NUMBER: _builtins.int
+    NUM_SWITCHES_FIELD_NUMBER: _builtins.int
+    ELECTED_SCHEDULER_FIELD_NUMBER: _builtins.int
+    elected_scheduler: _builtins.str
+    """The scheduler that is to be followed when it is attached; another may stand in for it."""
     @_builtins.property
     def schedulers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachedScheduler]:
         """The one attached longest comes first."""
+
+    @_builtins.property
+    def num_switches(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Changes of the one that is followed, by reason ("first", "promoted", "drained", "lost",
+        "unresponsive", "livelocked", "garbage", "returned").
+        """
 
     def __init__(
         self,
         *,
         schedulers: _abc.Iterable[Global___AttachedScheduler] | None = ...,
+        num_switches: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        elected_scheduler: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedulers", b"schedulers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elected_scheduler", b"elected_scheduler", "num_switches", b"num_switches", "schedulers", b"schedulers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -194,6 +226,8 @@ class AttachedScheduler(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     target: _builtins.str
@@ -204,9 +238,12 @@ class AttachedScheduler(_message.Message):
     lane: _builtins.int
     epoch: _builtins.int
     active: _builtins.bool
-    """Its decisions are followed; others decide unread."""
+    """Its decisions are followed."""
+    role: _scheduler_pb2.LaneRole.ValueType
     @_builtins.property
     def policy(self) -> _plan_pb2.PolicySpec: ...
+    @_builtins.property
+    def comparison(self) -> _scheduler_pb2.LaneComparison: ...
     def __init__(
         self,
         *,
@@ -219,10 +256,12 @@ class AttachedScheduler(_message.Message):
         epoch: _builtins.int = ...,
         active: _builtins.bool = ...,
         policy: _plan_pb2.PolicySpec | None = ...,
+        role: _scheduler_pb2.LaneRole.ValueType = ...,
+        comparison: _scheduler_pb2.LaneComparison | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "epoch", b"epoch", "lane", b"lane", "name", b"name", "policy", b"policy", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "comparison", b"comparison", "epoch", b"epoch", "lane", b"lane", "name", b"name", "policy", b"policy", "role", b"role", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,6 +23,26 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Feature:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FeatureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Feature.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FEATURE_UNSPECIFIED: _Feature.ValueType  # 0
+    FEATURE_LANE_CONTROL: _Feature.ValueType  # 1
+    """LaneStatus, LaneRequest, LaneReply: Promote and Drain."""
+
+class Feature(_Feature, metaclass=_FeatureEnumTypeWrapper):
+    """What a peer can do beyond the first protocol version. Each end uses what both have: the executor
+    offers, the scheduler answers with the common ones. An unknown one is ignored.
+    """
+
+FEATURE_UNSPECIFIED: Feature.ValueType  # 0
+FEATURE_LANE_CONTROL: Feature.ValueType  # 1
+"""LaneStatus, LaneRequest, LaneReply: Promote and Drain."""
+Global___Feature: _TypeAlias = Feature  # noqa: Y015
+
 class _Transport:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -40,6 +60,53 @@ TRANSPORT_SHARED_MEMORY: Transport.ValueType  # 1
 TRANSPORT_INLINE: Transport.ValueType  # 2
 Global___Transport: _TypeAlias = Transport  # noqa: Y015
 
+class _LaneRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LaneRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaneRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LANE_ROLE_UNSPECIFIED: _LaneRole.ValueType  # 0
+    LANE_ROLE_ACTIVE: _LaneRole.ValueType  # 1
+    """Its decisions are followed."""
+    LANE_ROLE_SHADOW: _LaneRole.ValueType  # 2
+    """Its decisions are read and compared with those of the active one."""
+    LANE_ROLE_DRAINING: _LaneRole.ValueType  # 3
+    """A shadow that asked not to be followed; only Promote makes it active again."""
+    LANE_ROLE_SUSPENDED: _LaneRole.ValueType  # 4
+    """A shadow that was active and given up for its faults; only Promote makes it active again."""
+
+class LaneRole(_LaneRole, metaclass=_LaneRoleEnumTypeWrapper):
+    """===================== Lanes ====================="""
+
+LANE_ROLE_UNSPECIFIED: LaneRole.ValueType  # 0
+LANE_ROLE_ACTIVE: LaneRole.ValueType  # 1
+"""Its decisions are followed."""
+LANE_ROLE_SHADOW: LaneRole.ValueType  # 2
+"""Its decisions are read and compared with those of the active one."""
+LANE_ROLE_DRAINING: LaneRole.ValueType  # 3
+"""A shadow that asked not to be followed; only Promote makes it active again."""
+LANE_ROLE_SUSPENDED: LaneRole.ValueType  # 4
+"""A shadow that was active and given up for its faults; only Promote makes it active again."""
+Global___LaneRole: _TypeAlias = LaneRole  # noqa: Y015
+
+class _LaneWish:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LaneWishEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaneWish.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LANE_WISH_UNSPECIFIED: _LaneWish.ValueType  # 0
+    LANE_WISH_ACTIVATE: _LaneWish.ValueType  # 1
+    LANE_WISH_DRAIN: _LaneWish.ValueType  # 2
+
+class LaneWish(_LaneWish, metaclass=_LaneWishEnumTypeWrapper): ...
+
+LANE_WISH_UNSPECIFIED: LaneWish.ValueType  # 0
+LANE_WISH_ACTIVATE: LaneWish.ValueType  # 1
+LANE_WISH_DRAIN: LaneWish.ValueType  # 2
+Global___LaneWish: _TypeAlias = LaneWish  # noqa: Y015
+
 @_typing.final
 class AttachRequest(_message.Message):
     """===================== Attach =====================
@@ -54,6 +121,8 @@ class AttachRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     DETACH_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    LANE_STATUS_FIELD_NUMBER: _builtins.int
+    LANE_REPLY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -68,6 +137,14 @@ class AttachRequest(_message.Message):
     def steps(self) -> Global___InlineSteps:
         """Only after a Ready that followed a Welcome with TRANSPORT_INLINE."""
 
+    @_builtins.property
+    def lane_status(self) -> Global___LaneStatus:
+        """Feature LANE_CONTROL: whom the executor follows; sent at each change and beside heartbeats."""
+
+    @_builtins.property
+    def lane_reply(self) -> Global___LaneReply:
+        """Feature LANE_CONTROL: what came of a LaneRequest."""
+
     def __init__(
         self,
         *,
@@ -76,12 +153,14 @@ class AttachRequest(_message.Message):
         heartbeat: Global___ExecutorHeartbeat | None = ...,
         detach: Global___Detach | None = ...,
         steps: Global___InlineSteps | None = ...,
+        lane_status: Global___LaneStatus | None = ...,
+        lane_reply: Global___LaneReply | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "steps", b"steps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "lane_reply", b"lane_reply", "lane_status", b"lane_status", "message", b"message", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "lane_reply", b"lane_reply", "lane_status", b"lane_status", "message", b"message", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "cost", "heartbeat", "detach", "steps"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "cost", "heartbeat", "detach", "steps", "lane_status", "lane_reply"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -98,6 +177,7 @@ class AttachResponse(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     POLICY_CHANGED_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
+    LANE_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -112,6 +192,10 @@ class AttachResponse(_message.Message):
     def decision(self) -> Global___InlineDecision:
         """The newest decision, of an attachment with TRANSPORT_INLINE."""
 
+    @_builtins.property
+    def lane_request(self) -> Global___LaneRequest:
+        """Feature LANE_CONTROL: to be followed, or not to be followed any more."""
+
     def __init__(
         self,
         *,
@@ -120,12 +204,13 @@ class AttachResponse(_message.Message):
         heartbeat: Global___SchedulerHeartbeat | None = ...,
         policy_changed: Global___PolicyChanged | None = ...,
         decision: Global___InlineDecision | None = ...,
+        lane_request: Global___LaneRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision", "lane_request"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -170,6 +255,7 @@ class Hello(_message.Message):
     LANE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     ACCEPTS_INLINE_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     """Random per executor process; equal to the boot id in the shared-memory headers."""
     executor_name: _builtins.str
@@ -195,6 +281,8 @@ class Hello(_message.Message):
     def shared_memory(self) -> Global___SharedMemoryOffer:
         """Absent where the executor cannot pass descriptors."""
 
+    @_builtins.property
+    def features(self) -> _containers.RepeatedScalarFieldContainer[Global___Feature.ValueType]: ...
     def __init__(
         self,
         *,
@@ -209,10 +297,11 @@ class Hello(_message.Message):
         lane: _builtins.int = ...,
         epoch: _builtins.int = ...,
         accepts_inline: _builtins.bool = ...,
+        features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "cost", b"cost", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "accepts_inline", b"accepts_inline", "boot_id", b"boot_id", "capture_sizes", b"capture_sizes", "cost", b"cost", "epoch", b"epoch", "executor_name", b"executor_name", "executor_version", b"executor_version", "lane", b"lane", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "accepts_inline", b"accepts_inline", "boot_id", b"boot_id", "capture_sizes", b"capture_sizes", "cost", b"cost", "epoch", b"epoch", "executor_name", b"executor_name", "executor_version", b"executor_version", "features", b"features", "lane", b"lane", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__shared_memory: _TypeAlias = _typing.Literal["shared_memory"]  # noqa: Y015
     _WhichOneofArgType__shared_memory: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory"]  # noqa: Y015
@@ -305,6 +394,7 @@ class Welcome(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     TRANSPORT_FIELD_NUMBER: _builtins.int
     TRANSPORT_REASON_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     scheduler_version: _builtins.str
     scheduler_id: _builtins.bytes
@@ -316,6 +406,10 @@ class Welcome(_message.Message):
     """Why it is not shared memory; empty where it is."""
     @_builtins.property
     def policy(self) -> _plan_pb2.PolicySpec: ...
+    @_builtins.property
+    def features(self) -> _containers.RepeatedScalarFieldContainer[Global___Feature.ValueType]:
+        """Those of hello.features that this scheduler has too."""
+
     def __init__(
         self,
         *,
@@ -326,10 +420,11 @@ class Welcome(_message.Message):
         policy: _plan_pb2.PolicySpec | None = ...,
         transport: Global___Transport.ValueType = ...,
         transport_reason: _builtins.str = ...,
+        features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "policy", b"policy", "protocol_version", b"protocol_version", "scheduler_id", b"scheduler_id", "scheduler_version", b"scheduler_version", "transport", b"transport", "transport_reason", b"transport_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "lane", b"lane", "policy", b"policy", "protocol_version", b"protocol_version", "scheduler_id", b"scheduler_id", "scheduler_version", b"scheduler_version", "transport", b"transport", "transport_reason", b"transport_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -426,6 +521,187 @@ class PolicyChanged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PolicyChanged: _TypeAlias = PolicyChanged  # noqa: Y015
+
+@_typing.final
+class LaneStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    ACTIVE_SCHEDULER_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
+    role: Global___LaneRole.ValueType
+    active_scheduler: _builtins.str
+    """Name of the scheduler that is followed, as its socket or address has it; empty: none."""
+    @_builtins.property
+    def comparison(self) -> Global___LaneComparison: ...
+    def __init__(
+        self,
+        *,
+        role: Global___LaneRole.ValueType = ...,
+        active_scheduler: _builtins.str = ...,
+        comparison: Global___LaneComparison | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "comparison", b"comparison", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneStatus: _TypeAlias = LaneStatus  # noqa: Y015
+
+@_typing.final
+class LaneComparison(_message.Message):
+    """A lane's decisions since it was opened. A step is compared where the active lane and this one had
+    a decision in time that may be followed. Means are per compared step; tokens and milliseconds of
+    either side are in the same units and over the same steps.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NumFaultsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NUM_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_SAME_DECISIONS_FIELD_NUMBER: _builtins.int
+    MEAN_BUDGET_DIFFERENCE_FIELD_NUMBER: _builtins.int
+    MEAN_ABSOLUTE_BUDGET_DIFFERENCE_FIELD_NUMBER: _builtins.int
+    MEAN_EXPECTED_TOKENS_FIELD_NUMBER: _builtins.int
+    MEAN_ACTIVE_EXPECTED_TOKENS_FIELD_NUMBER: _builtins.int
+    MEAN_EXPECTED_MS_FIELD_NUMBER: _builtins.int
+    MEAN_ACTIVE_EXPECTED_MS_FIELD_NUMBER: _builtins.int
+    MEAN_REGRET_TOKENS_FIELD_NUMBER: _builtins.int
+    MEAN_ACTIVE_REGRET_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_SKIPPED_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_FAULTS_FIELD_NUMBER: _builtins.int
+    NUM_SOUND_DECISIONS_FIELD_NUMBER: _builtins.int
+    num_steps: _builtins.int
+    num_same_decisions: _builtins.int
+    """Of them, same budget and same cap per request."""
+    mean_budget_difference: _builtins.float
+    """Its budget minus the active one's."""
+    mean_absolute_budget_difference: _builtins.float
+    mean_expected_tokens: _builtins.float
+    mean_active_expected_tokens: _builtins.float
+    mean_expected_ms: _builtins.float
+    mean_active_expected_ms: _builtins.float
+    mean_regret_tokens: _builtins.float
+    """Tokens per step lost against the best budget in hindsight: under the outcome that the step had."""
+    mean_active_regret_tokens: _builtins.float
+    num_skipped_steps: _builtins.int
+    """Steps it was asked about that were not compared because others were still being compared."""
+    num_sound_decisions: _builtins.int
+    """Steps with one."""
+    @_builtins.property
+    def num_faults(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Steps without a decision of this lane that may be followed, by reason ("late", "torn", ...)."""
+
+    def __init__(
+        self,
+        *,
+        num_steps: _builtins.int = ...,
+        num_same_decisions: _builtins.int = ...,
+        mean_budget_difference: _builtins.float = ...,
+        mean_absolute_budget_difference: _builtins.float = ...,
+        mean_expected_tokens: _builtins.float = ...,
+        mean_active_expected_tokens: _builtins.float = ...,
+        mean_expected_ms: _builtins.float = ...,
+        mean_active_expected_ms: _builtins.float = ...,
+        mean_regret_tokens: _builtins.float = ...,
+        mean_active_regret_tokens: _builtins.float = ...,
+        num_skipped_steps: _builtins.int = ...,
+        num_faults: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        num_sound_decisions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean_absolute_budget_difference", b"mean_absolute_budget_difference", "mean_active_expected_ms", b"mean_active_expected_ms", "mean_active_expected_tokens", b"mean_active_expected_tokens", "mean_active_regret_tokens", b"mean_active_regret_tokens", "mean_budget_difference", b"mean_budget_difference", "mean_expected_ms", b"mean_expected_ms", "mean_expected_tokens", b"mean_expected_tokens", "mean_regret_tokens", b"mean_regret_tokens", "num_faults", b"num_faults", "num_same_decisions", b"num_same_decisions", "num_skipped_steps", b"num_skipped_steps", "num_sound_decisions", b"num_sound_decisions", "num_steps", b"num_steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneComparison: _TypeAlias = LaneComparison  # noqa: Y015
+
+@_typing.final
+class LaneRequest(_message.Message):
+    """Answered by a LaneReply with the same id. The epoch is that of the attachment: a request of a
+    scheduler that was given up in between is refused.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    WISH_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    wish: Global___LaneWish.ValueType
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        wish: Global___LaneWish.ValueType = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "request_id", b"request_id", "wish", b"wish"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneRequest: _TypeAlias = LaneRequest  # noqa: Y015
+
+@_typing.final
+class LaneReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PREVIOUS_SCHEDULER_FIELD_NUMBER: _builtins.int
+    ACTIVE_SCHEDULER_FIELD_NUMBER: _builtins.int
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    done: _builtins.bool
+    reason: _builtins.str
+    """Why not; empty where it was done."""
+    previous_scheduler: _builtins.str
+    active_scheduler: _builtins.str
+    """The one that is followed now; empty: none."""
+    step_id: _builtins.int
+    """First step that follows it."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        done: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        previous_scheduler: _builtins.str = ...,
+        active_scheduler: _builtins.str = ...,
+        step_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "done", b"done", "previous_scheduler", b"previous_scheduler", "reason", b"reason", "request_id", b"request_id", "step_id", b"step_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneReply: _TypeAlias = LaneReply  # noqa: Y015
 
 @_typing.final
 class InlineSteps(_message.Message):
@@ -740,6 +1016,8 @@ class AttachmentStatus(_message.Message):
     COUNTERS_FIELD_NUMBER: _builtins.int
     EXECUTOR_STEP_ID_FIELD_NUMBER: _builtins.int
     SECONDS_SINCE_HEARD_FIELD_NUMBER: _builtins.int
+    LANE_STATUS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     executor_name: _builtins.str
     lane: _builtins.int
@@ -754,6 +1032,14 @@ class AttachmentStatus(_message.Message):
     def model(self) -> Global___ModelFacts: ...
     @_builtins.property
     def counters(self) -> Global___PlannerCounters: ...
+    @_builtins.property
+    def lane_status(self) -> Global___LaneStatus:
+        """As the executor last told; absent where it does not have LANE_CONTROL."""
+
+    @_builtins.property
+    def features(self) -> _containers.RepeatedScalarFieldContainer[Global___Feature.ValueType]:
+        """Features that both ends use."""
+
     def __init__(
         self,
         *,
@@ -767,12 +1053,16 @@ class AttachmentStatus(_message.Message):
         counters: Global___PlannerCounters | None = ...,
         executor_step_id: _builtins.int = ...,
         seconds_since_heard: _builtins.float = ...,
+        lane_status: Global___LaneStatus | None = ...,
+        features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "counters", b"counters", "lane_status", b"lane_status", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "lane", b"lane", "model", b"model", "model_state", b"model_state", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lane_status: _TypeAlias = _typing.Literal["lane_status"]  # noqa: Y015
+    _WhichOneofArgType__lane_status: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lane_status) -> _WhichOneofReturnType__lane_status | None: ...
 
 Global___AttachmentStatus: _TypeAlias = AttachmentStatus  # noqa: Y015
 
@@ -918,3 +1208,113 @@ class SetPolicyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetPolicyResponse: _TypeAlias = SetPolicyResponse  # noqa: Y015
+
+@_typing.final
+class PromoteRequest(_message.Message):
+    """===================== Who is followed ====================="""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.bytes
+    """Only this executor; empty: every attached one."""
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromoteRequest: _TypeAlias = PromoteRequest  # noqa: Y015
+
+@_typing.final
+class PromoteResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneChange]: ...
+    def __init__(
+        self,
+        *,
+        executors: _abc.Iterable[Global___LaneChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromoteResponse: _TypeAlias = PromoteResponse  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.bytes
+    """Only this executor; empty: every attached one."""
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneChange]: ...
+    def __init__(
+        self,
+        *,
+        executors: _abc.Iterable[Global___LaneChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
+class LaneChange(_message.Message):
+    """What became of the wish at one executor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    EXECUTOR_NAME_FIELD_NUMBER: _builtins.int
+    REPLY_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.bytes
+    executor_name: _builtins.str
+    @_builtins.property
+    def reply(self) -> Global___LaneReply: ...
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.bytes = ...,
+        executor_name: _builtins.str = ...,
+        reply: Global___LaneReply | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "executor_name", b"executor_name", "reply", b"reply"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneChange: _TypeAlias = LaneChange  # noqa: Y015

@@ -60,6 +60,16 @@ class SchedulerServiceStub:
                 request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetPolicyRequest.SerializeToString,
                 response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetPolicyResponse.FromString,
                 _registered_method=True)
+        self.Promote = channel.unary_unary(
+                '/specsched.v1.SchedulerService/Promote',
+                request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.PromoteRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.PromoteResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/specsched.v1.SchedulerService/Drain',
+                request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer:
@@ -100,6 +110,22 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Promote(self, request, context):
+        """Has the attached executors follow this scheduler's decisions from one of their next steps on:
+        from the first one whose plan it has ready, so that no step is without one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Has the attached executors follow another scheduler, the best of the shadows, from one of their
+        next steps on. This one goes on deciding, as a shadow that does not take over by itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +153,16 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.SetPolicy,
                     request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetPolicyRequest.FromString,
                     response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetPolicyResponse.SerializeToString,
+            ),
+            'Promote': grpc.unary_unary_rpc_method_handler(
+                    servicer.Promote,
+                    request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.PromoteRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.PromoteResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +300,60 @@ class SchedulerService:
             '/specsched.v1.SchedulerService/SetPolicy',
             specsched__protocol_dot_v1_dot_scheduler__pb2.SetPolicyRequest.SerializeToString,
             specsched__protocol_dot_v1_dot_scheduler__pb2.SetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Promote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.SchedulerService/Promote',
+            specsched__protocol_dot_v1_dot_scheduler__pb2.PromoteRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_scheduler__pb2.PromoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.SchedulerService/Drain',
+            specsched__protocol_dot_v1_dot_scheduler__pb2.DrainRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_scheduler__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

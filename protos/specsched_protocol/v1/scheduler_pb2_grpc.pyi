@@ -46,6 +46,14 @@ class SchedulerServiceStub:
     """Streams decisions as they are made. Sampled: a slow reader misses decisions, told by `num_missed`."""
     SetPolicy: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.SetPolicyRequest, _scheduler_pb2.SetPolicyResponse]
     """Replaces the policy between two decisions."""
+    Promote: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.PromoteRequest, _scheduler_pb2.PromoteResponse]
+    """Has the attached executors follow this scheduler's decisions from one of their next steps on:
+    from the first one whose plan it has ready, so that no step is without one.
+    """
+    Drain: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.DrainRequest, _scheduler_pb2.DrainResponse]
+    """Has the attached executors follow another scheduler, the best of the shadows, from one of their
+    next steps on. This one goes on deciding, as a shadow that does not take over by itself.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -61,6 +69,14 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Streams decisions as they are made. Sampled: a slow reader misses decisions, told by `num_missed`."""
     SetPolicy: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.SetPolicyRequest, _scheduler_pb2.SetPolicyResponse]  # type: ignore[assignment]
     """Replaces the policy between two decisions."""
+    Promote: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PromoteRequest, _scheduler_pb2.PromoteResponse]  # type: ignore[assignment]
+    """Has the attached executors follow this scheduler's decisions from one of their next steps on:
+    from the first one whose plan it has ready, so that no step is without one.
+    """
+    Drain: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.DrainRequest, _scheduler_pb2.DrainResponse]  # type: ignore[assignment]
+    """Has the attached executors follow another scheduler, the best of the shadows, from one of their
+    next steps on. This one goes on deciding, as a shadow that does not take over by itself.
+    """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -103,5 +119,25 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.SetPolicyResponse, _abc.Awaitable[_scheduler_pb2.SetPolicyResponse]]:
         """Replaces the policy between two decisions."""
+
+    @_abc_1.abstractmethod
+    def Promote(
+        self,
+        request: _scheduler_pb2.PromoteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.PromoteResponse, _abc.Awaitable[_scheduler_pb2.PromoteResponse]]:
+        """Has the attached executors follow this scheduler's decisions from one of their next steps on:
+        from the first one whose plan it has ready, so that no step is without one.
+        """
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _scheduler_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.DrainResponse, _abc.Awaitable[_scheduler_pb2.DrainResponse]]:
+        """Has the attached executors follow another scheduler, the best of the shadows, from one of their
+        next steps on. This one goes on deciding, as a shadow that does not take over by itself.
+        """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
