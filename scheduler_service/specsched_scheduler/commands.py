@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 
 import structlog
+from specsched_protocol.ending import EndSignal, end_process
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
@@ -22,29 +22,30 @@ _log = structlog.get_logger(__name__)
 
 
 def run(config: SchedulerConfig) -> int:
-    """Serve until SIGTERM or SIGINT; return the process's exit status."""
+    """Serve until SIGTERM or SIGINT, then end the process; return the status where it cannot."""
+    end = EndSignal()
     configure_logging(config.log_level, config.log_format)
     try:
         policy = build_policy(config.policy)
         run_dir = RunDir.open(config.run_dir)
-        asyncio.run(_serve(SchedulerServer(config, run_dir, policy)))
+        asyncio.run(_serve(SchedulerServer(config, run_dir, policy), end))
     except (PolicyError, RunDirError, ServiceError, WarmUpError) as error:
         _log.error("cannot start", reason=str(error))
         return 2
     return 0
 
 
-async def _serve(server: SchedulerServer) -> None:
+async def _serve(server: SchedulerServer, end: EndSignal) -> None:
     loop = asyncio.get_running_loop()
 
-    def stop(*_: object) -> None:
+    def stop() -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: there is nothing left to stop
             loop.call_soon_threadsafe(server.stop)
 
-    # Not the loop's own handlers: they end with it, and a second signal would kill what still ends.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    end.tell(stop)
     await server.serve()
+    # All is in order. Leaving the loop would wait for a warm-up or a plan that still compiles.
+    end_process(0)
 
 
 scheduler = settings_command(

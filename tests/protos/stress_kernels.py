@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.shm import lane, open_lane_region, plan_arrays, report_ring
 from specsched_protocol.shm.atomics import load_acquire, load_relaxed, store_release

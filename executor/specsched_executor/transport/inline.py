@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.inline import MAX_REPORTS, pack_report, pack_request, unpack_decision
 from specsched_protocol.shm import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.handoff import HandoffServer
 from specsched_protocol.plan import (
@@ -77,7 +77,8 @@ class TransportCounters:
 @njit(cache=True)
 def _read_decision(words: Any, step_id: int, max_tries: int, decision: Any) -> int:
     """As lane.read_decision, but keeps the GIL: getting it back could take milliseconds."""
-    return lane.read_decision(words, step_id, max_tries, decision)
+    status: int = lane.read_decision(words, step_id, max_tries, decision)
+    return status
 
 
 class SharedMemoryTransport:

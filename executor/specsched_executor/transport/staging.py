@@ -12,7 +12,8 @@ import time
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
+from specsched_protocol.compiling import njit
 from specsched_protocol.plan import ConfidenceRows, PlanRequest, StepReport
 from specsched_protocol.shm import plan_arrays as plan
 from specsched_protocol.shm import report_ring as ring

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import prange
+from specsched_protocol.compiling import njit
 
 from specsched_kernels.cpu import rows
-from specsched_kernels.cpu.compiling import compiled
 from specsched_kernels.cpu.paged_attention import attend_items
 
 Floats = npt.NDArray[np.float32]
@@ -54,7 +54,7 @@ def attention_layer(
         _parallel(*arguments, workers)
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _prepare(
     heads: Any, query_norm: Any, key_norm: Any, eps: Any, positions: Any, cos_sin: Any, slots: Any,
     keys: Any, values: Any, num_heads: int, first: int, last: int,
@@ -69,7 +69,7 @@ def _prepare(
     rows.write_kv(heads, num_heads, heads, value_head, slots, keys, values, first, last)
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _serial(
     heads: Any, query_norm: Any, key_norm: Any, eps: Any, positions: Any, cos_sin: Any, slots: Any,
     keys: Any, values: Any, tables: Any, starts: Any, lens: Any, scale: Any, out: Any,
@@ -82,7 +82,7 @@ def _serial(
     attend_items(heads, num_heads, keys, values, tables, starts, lens, scale, out, 0, 1)
 
 
-@compiled(parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _parallel(
     heads: Any, query_norm: Any, key_norm: Any, eps: Any, positions: Any, cos_sin: Any, slots: Any,
     keys: Any, values: Any, tables: Any, starts: Any, lens: Any, scale: Any, out: Any, workers: int,

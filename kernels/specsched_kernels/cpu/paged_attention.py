@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from numba import prange
+from specsched_protocol.compiling import njit
 
-from specsched_kernels.cpu.compiling import compiled
 from specsched_kernels.cpu.simd import LANES, ROWS, exp_row, matmul_lanes, row_max
 
 Floats = npt.NDArray[np.float32]
@@ -46,7 +46,7 @@ def attend(
         _attend_parallel(*arguments, workers)
 
 
-@compiled(parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _attend_parallel(
     query: Any, num_heads: Any, keys: Any, values: Any, tables: Any, starts: Any, lens: Any,
     scale: Any, out: Any, workers: Any,
@@ -67,7 +67,7 @@ def _attend_parallel(
         )
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def attend_items(
     query: Floats,
     num_heads: int,
@@ -101,7 +101,7 @@ def attend_items(
                 item += 1
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _attend_item(
     query: Floats,
     num_heads: int,
@@ -136,7 +136,7 @@ def _attend_item(
                 out[row, kv_head * group + member, d] = total[source, d] / sums[source]
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _pack(query: Floats, first_head: int, group: int, scale: np.float32) -> Floats:
     """[rows * group padded to ROWS, D]: the group's queries, scaled."""
     num_rows, head_dim = query.shape[0], query.shape[2]
@@ -149,7 +149,7 @@ def _pack(query: Floats, first_head: int, group: int, scale: np.float32) -> Floa
     return packed
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _score(
     packed: Floats, keys: Floats, blocks: Tables, kv_head: int, length: int, scores: Floats
 ) -> None:
@@ -163,7 +163,7 @@ def _score(
             matmul_lanes(left, head_dim, right, block_size, head_dim, out, SEGMENT, False)
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _exponentiate(
     scores: Floats, visible: int, length: int, row: int, maxima: Floats, sums: Floats, total: Floats
 ) -> None:
@@ -187,7 +187,7 @@ def _exponentiate(
     maxima[row] = maximum
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _add_values(
     scores: Floats, values: Floats, blocks: Tables, kv_head: int, length: int, total: Floats
 ) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from numba import prange
+from specsched_protocol.compiling import njit
 
-from specsched_kernels.cpu.compiling import compiled
 from specsched_kernels.cpu.simd import LANES, silu_multiply
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-@compiled(fastmath={"reassoc", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _inverse_rms(row: Floats, eps: np.float32) -> np.float32:
     total = np.float32(0.0)
     for value in row:
@@ -27,7 +27,7 @@ def _inverse_rms(row: Floats, eps: np.float32) -> np.float32:
     return inverse
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def rms_norm(
     x: Floats, weight: Floats, eps: np.float32, out: Floats, first: int, last: int
 ) -> None:
@@ -38,7 +38,7 @@ def rms_norm(
             out[row, column] = x[row, column] * scale * weight[column]
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def add_rms_norm(
     hidden: Floats, delta: Floats, weight: Floats, eps: np.float32, out: Floats
 ) -> None:
@@ -57,7 +57,7 @@ def silu_and_mul(gate_up: Floats, out: Floats, workers: int) -> None:
         _silu_and_mul_parallel(gate_up, out, workers)
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def _silu_and_mul(gate_up: Floats, out: Floats, first: int, last: int) -> None:
     size = out.shape[1]
     for row in range(first, last):
@@ -65,7 +65,7 @@ def _silu_and_mul(gate_up: Floats, out: Floats, first: int, last: int) -> None:
         silu_multiply(gate, gate + size * 4, out[row].ctypes.data, size // LANES)
 
 
-@compiled(parallel=True)
+@njit(cache=True, nogil=True, parallel=True)
 def _silu_and_mul_parallel(gate_up: Floats, out: Floats, workers: int) -> None:
     num_rows = out.shape[0]
     for worker in prange(workers):
@@ -75,7 +75,7 @@ def _silu_and_mul_parallel(gate_up: Floats, out: Floats, workers: int) -> None:
         _silu_and_mul(gate_up, out, first, last)
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def head_norm(
     heads: Floats, head: int, num_heads: int, weight: Floats, eps: np.float32, first: int, last: int
 ) -> None:
@@ -84,7 +84,7 @@ def head_norm(
         rms_norm(heads[row], weight, eps, heads[row], head, head + num_heads)
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def rope(
     heads: Floats, num_heads: int, positions: Ints, cos_sin: Floats, first: int, last: int
 ) -> None:
@@ -100,7 +100,7 @@ def rope(
                 vector[half + i] = right * angles[i] + left * angles[half + i]
 
 
-@compiled()
+@njit(cache=True, nogil=True)
 def write_kv(
     key: Floats,
     key_head: int,

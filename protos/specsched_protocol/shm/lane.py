@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from specsched_protocol.compiling import njit
 from specsched_protocol.shm.atomics import (
     load_acquire,
     load_relaxed,

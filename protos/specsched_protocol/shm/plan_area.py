@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from specsched_protocol.compiling import njit
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.shm.atomics import (
     bits_to_float32,

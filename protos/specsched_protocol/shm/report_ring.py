@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from specsched_protocol.compiling import njit
 from specsched_protocol.shm.atomics import (
     load_acquire,
     load_relaxed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._order import Choice
 from specsched_scheduler.decision.step import StepInput

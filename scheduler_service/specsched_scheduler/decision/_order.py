@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._price import Objective, price_at
 from specsched_scheduler.decision.workspace import NUM_BUCKETS, Workspace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import njit
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision.cost import MIN_PRICE_MS, CostTable
 

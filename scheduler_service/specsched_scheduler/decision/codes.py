@@ -27,6 +27,7 @@ class DecisionFlags(enum.IntFlag):
     PRIOR = 8
     EXTRAPOLATED = 16
     OUT_OF_BOUND = 32
+    PROBE = 64
 
 
 class PolicyCode(enum.IntEnum):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision.codes import PolicyCode

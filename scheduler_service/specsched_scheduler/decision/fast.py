@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._gains import (
     Batch,

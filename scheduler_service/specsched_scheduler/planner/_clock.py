@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
+from specsched_protocol.compiling import njit
 
 __all__ = ["drain_eventfd", "monotonic_ns", "poll_readable", "ring_eventfd"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from specsched_protocol.compiling import njit
 
 __all__ = ["NUM_BUCKETS", "bucket_of", "quantile_ns"]
 

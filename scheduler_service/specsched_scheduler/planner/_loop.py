@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.fairness import INITIAL_RECENT
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.shm import lane
@@ -27,10 +27,11 @@ from specsched_protocol.shm.plan_arrays import (
 )
 from specsched_protocol.shm.seqlock import EMPTY, INVALID, OK, TORN
 
+from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate_rows
 from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
 from specsched_scheduler.decision.draft_length import DraftLengthPlan, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
-from specsched_scheduler.decision.step import StepInput
+from specsched_scheduler.decision.step import PolicyRule, StepInput, StepPlan
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._clock import (
@@ -39,7 +40,15 @@ from specsched_scheduler.planner._clock import (
     poll_readable,
     ring_eventfd,
 )
+from specsched_scheduler.planner._history import append_confidences
 from specsched_scheduler.planner._latency import bucket_of
+from specsched_scheduler.planner._learned import (
+    calibration_of,
+    cost_of,
+    take_probe,
+    take_publication,
+    wanted_probe,
+)
 from specsched_scheduler.planner._state import add_to
 
 __all__ = ["INTERRUPTED", "NEEDS_PYTHON", "publish_plan", "run_loop"]
@@ -49,18 +58,21 @@ INTERRUPTED = 0
 NEEDS_PYTHON = 1
 """A step was read whose policy only Python can run; `publish_plan` answers it."""
 
-_PYTHON = int(PolicyCode.PYTHON)
+_PYTHON, _FIXED = int(PolicyCode.PYTHON), int(PolicyCode.FIXED)
+_THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
 _LOW = 0xFFFF_FFFF
 _REPAIRED = int(DecisionFlags.REPAIRED)
 _PRIOR = int(DecisionFlags.PRIOR)
+_CAPPED = int(DecisionFlags.CAPPED)
+_PROBE = int(DecisionFlags.PROBE)
 _MAX_TRIES = 64
 
 
 @njit(cache=True, nogil=True)
-def run_loop(memory: Any, settings: Any, table: Any, state: Any) -> int:
+def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
     """Decide every plan request until the generation changes, or until Python is needed.
 
-    memory: SharedWords. settings: Settings. table: CostTable. state: LoopState.
+    memory: SharedWords. settings: Settings. learned: LearnedBuffers. state: LoopState.
     """
     while True:
         publication = _wait(memory, settings, state)
@@ -72,11 +84,14 @@ def run_loop(memory: Any, settings: Any, table: Any, state: Any) -> int:
         state.entry[lane.NEXT_DRAFT_TOKENS] = draft_tokens
         if settings.rule.fairness > 0.0:
             _make_fair(state, settings.rule.fairness)
+        buffer = take_publication(learned)
+        confidence = _calibrate(calibration_of(learned, buffer), state)
         if settings.rule.code == _PYTHON:
             return NEEDS_PYTHON
         request = state.request
+        probed = _probed_budget(learned, settings.rule, request)
         step = StepInput(
-            state.gathered.confidence,
+            confidence,
             request.num_draft_tokens,
             state.gathered.num_valid,
             request.samples,
@@ -85,10 +100,14 @@ def run_loop(memory: Any, settings: Any, table: Any, state: Any) -> int:
             request.fixed[NUM_REQUESTS],
             request.fixed[NUM_OTHER_TOKENS],
             request.fixed[NUM_PREFILL_TOKENS],
-            request.fixed[MAX_BUDGET],
+            request.fixed[MAX_BUDGET] if probed < 0 else probed,
             draft_tokens,
         )
-        plan = decide_step(settings.rule, step, table, state.prior, state.workspace)
+        rule = settings.rule if probed < 0 else _all_of(settings.rule, memory.layout)
+        plan = decide_step(rule, step, cost_of(learned, buffer), state.prior, state.workspace)
+        if probed >= 0:
+            plan = _as_probe(plan)
+            take_probe(learned)
         publish_plan(memory, settings, state, plan)
 
 
@@ -129,7 +148,7 @@ def _wait(memory: Any, settings: Any, state: Any) -> Any:
 def _read_step(memory: Any, publication: int, state: Any) -> int:
     """Copy the plan request and its confidences into `state`; OK if they can be decided."""
     for _ in range(_MAX_TRIES):
-        status = read_request(memory.executor, memory.layout, publication, 1, state.request)
+        status: int = read_request(memory.executor, memory.layout, publication, 1, state.request)
         if status == OK:
             status = _gather(memory, state)
         if status == EMPTY:  # overwritten by a newer one, which is decided instead
@@ -178,6 +197,58 @@ def _make_fair(state: Any, alpha: float) -> None:
         request.weight[row] *= recent**-alpha
 
 
+@njit(cache=True, nogil=True)
+def _calibrate(calibration: Any, state: Any) -> Any:
+    """Confidences of the step in `state` as probabilities that hold; the raw ones are left."""
+    raw, request = state.gathered.confidence, state.request
+    if calibration.is_identity != 0:
+        return raw
+    num_rows = request.fixed[NUM_REQUESTS]
+    for row in range(num_rows):
+        state.sampling_class[row] = GREEDY if request.is_greedy[row] else SAMPLED
+    calibrate_rows(calibration, state.sampling_class, num_rows, raw, state.calibrated)
+    return state.calibrated
+
+
+@njit(cache=True, nogil=True)
+def _probed_budget(learned: Any, rule: Any, request: Any) -> Any:
+    """The budget by which this step has the rows that the learner wants tried, -1 for none.
+
+    Only where the policy weighs tokens against time, and not beside a prefill chunk, whose rows
+    cost otherwise.
+    """
+    fixed = request.fixed
+    budget = wanted_probe(learned) - fixed[NUM_OTHER_TOKENS]
+    weighs_time = rule.code == _THROUGHPUT or rule.code == _RATIO  # noqa: PLR1714 - compiled
+    if budget < 0 or not weighs_time or fixed[NUM_PREFILL_TOKENS] > 0:
+        return np.int64(-1)
+    num_drafts = np.int64(0)
+    for row in range(fixed[NUM_REQUESTS]):
+        num_drafts += np.int64(request.num_draft_tokens[row]) if request.samples[row] else 0
+    return budget if budget <= min(num_drafts, fixed[MAX_BUDGET]) else np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def _all_of(rule: Any, layout: Any) -> Any:
+    """The rule that uses its budget up."""
+    return PolicyRule(_FIXED, np.float64(layout.max_draft_tokens), np.inf, 0.0, rule.fairness)
+
+
+@njit(cache=True, nogil=True)
+def _as_probe(plan: Any) -> Any:
+    flags = (plan.flags & ~_CAPPED) | _PROBE
+    return StepPlan(
+        plan.budget,
+        NO_BUDGET_CAP,
+        plan.model_state,
+        flags,
+        plan.num_repaired,
+        plan.num_drafts,
+        plan.expected_tokens,
+        plan.expected_ms,
+    )
+
+
 # ===================== Writing =====================
 
 
@@ -222,6 +293,7 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     if settings.decided_fd >= 0:
         ring_eventfd(settings.decided_fd, state.scratch)
     lane.beat(memory.lane, now)
+    append_confidences(state.history, state.request, state.gathered)
 
 
 @njit(cache=True, nogil=True)

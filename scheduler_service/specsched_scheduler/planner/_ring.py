@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.shm.atomics import load_acquire, load_relaxed, store_relaxed, store_release
 from specsched_protocol.shm.layout import DECISION_WORDS
 from specsched_protocol.shm.seqlock import begin_read, begin_write, end_read, end_write

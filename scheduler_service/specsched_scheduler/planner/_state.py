@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.shm import ExecutorLayout
 from specsched_protocol.shm.atomics import load_relaxed, store_relaxed, store_release
@@ -25,6 +25,7 @@ from specsched_scheduler.decision.workspace import (
     new_running_mean,
     new_workspace,
 )
+from specsched_scheduler.planner._history import ConfidenceHistory, new_history
 from specsched_scheduler.planner._latency import NUM_BUCKETS
 from specsched_scheduler.planner._ring import ENTRY_WORDS, new_ring
 
@@ -83,7 +84,8 @@ class LoopState(NamedTuple):
     """The loop's memory, private to this process. One thread writes it, any may read.
 
     generation: int64 [1], the current one, stored by Python. counters, histogram, ring: int64.
-    request, gathered: the step being decided. entry, scratch: int64 scratch. Stored by Python:
+    request, gathered: the step being decided. calibrated: float32 [R, k] and sampling_class: uint8
+    [R], the same step's. history: for the learner. entry, scratch: int64 scratch. Stored by Python:
     draft_plan, int64 [1], see pack_draft_plan; recent float64 [max_requests] and recent_generation
     int64 [max_requests], see specsched_protocol.fairness.
     """
@@ -94,6 +96,9 @@ class LoopState(NamedTuple):
     ring: npt.NDArray[np.int64]
     request: RequestArrays
     gathered: GatheredConfidences
+    calibrated: npt.NDArray[np.float32]
+    sampling_class: npt.NDArray[np.uint8]
+    history: ConfidenceHistory
     prior: RunningMean
     workspace: Workspace
     entry: npt.NDArray[np.int64]
@@ -118,6 +123,9 @@ def new_loop_state(layout: ExecutorLayout, recent: RecentTokens) -> LoopState:
         ring=new_ring(),
         request=new_request_arrays(layout),
         gathered=new_gathered_confidences(layout),
+        calibrated=np.full((layout.max_requests, layout.max_draft_tokens), np.nan, np.float32),
+        sampling_class=np.zeros(layout.max_requests, dtype=np.uint8),
+        history=new_history(layout),
         prior=new_running_mean(layout.max_draft_tokens),
         workspace=new_workspace(layout.max_requests, layout.max_draft_tokens),
         entry=np.zeros(ENTRY_WORDS, dtype=np.int64),

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from numba import njit
+from specsched_protocol.compiling import njit
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.inline import unpack_report, unpack_request
 from specsched_protocol.shm import (

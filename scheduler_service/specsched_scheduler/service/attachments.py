@@ -30,11 +30,15 @@ class Attachments:
     def __iter__(self) -> Iterator[Attachment]:
         return iter(tuple(self._members))
 
+    def check_open(self) -> None:
+        """Raise NotReadyError once `close` was called."""
+        if self.closed:
+            raise NotReadyError("this scheduler is shutting down")
+
     @contextmanager
     def admission(self) -> Iterator[None]:
         """A place for one executor; raises TooManyAttachmentsError or NotReadyError."""
-        if self.closed:
-            raise NotReadyError("this scheduler is shutting down")
+        self.check_open()
         if self._num_admitted >= self._max_attachments:
             raise TooManyAttachmentsError(
                 f"{self._num_admitted} executors are attached, accepted: {self._max_attachments}"

@@ -21,6 +21,7 @@ from specsched_scheduler.config import SchedulerConfig
 from specsched_scheduler.planner import PlannerConfig, warm_up
 from specsched_scheduler.policies import BuiltPolicy
 
+from .abandonable import in_daemon_thread
 from .attachments import Attachments
 from .errors import STATUS_OF
 from .listening import KEEPALIVE_OPTIONS, listen_on_socket, listen_on_tcp
@@ -78,10 +79,21 @@ class SchedulerServer:
                 pid=os.getpid(),
             )
             try:
-                await self._warm_up()
-                await self._stop.wait()
+                await self._serve_until_stopped()
             finally:
                 await self._shut_down(server)
+
+    async def _serve_until_stopped(self) -> None:
+        warming = asyncio.ensure_future(self._warm_up())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({warming, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if warming.done():
+                warming.result()
+            await stopped
+        finally:
+            warming.cancel()
+            stopped.cancel()
 
     def _build(self) -> grpc.aio.Server:
         max_bytes = self._config.max_message_bytes
@@ -120,10 +132,8 @@ class SchedulerServer:
 
     async def _warm_up(self) -> None:
         started = time.monotonic()
-        await asyncio.to_thread(warm_up)
+        await in_daemon_thread(warm_up, name="warm-up")
         self._warmed.set()
-        if self._stop.is_set():
-            return
         await self._health.set(SERVICE_NAME, _Serving.SERVING)
         await self._health.set("", _Serving.SERVING)
         _log.info("serving", warm_up_s=round(time.monotonic() - started, 3))

@@ -82,7 +82,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         version = negotiate_protocol(PROTOCOL_RANGE, peer_range(hello.protocol))
         check_hello(hello)
         with self._attachments.admission():
-            await self._warmed.wait()
+            await self._when_warm()
             transport = await choose_transport(
                 hello,
                 peer_is_local=is_local_peer(context.peer()),
@@ -105,6 +105,7 @@ class SchedulerServicer(SchedulerServiceServicer):
 
     async def Plan(self, request: plan_pb2.PlanRequest, context: _Context) -> plan_pb2.PlanResponse:
         """Decide one step described in full; nothing is remembered."""
+        await self._when_warm()
         return await asyncio.to_thread(answer_plan, request)
 
     async def GetStatus(
@@ -140,6 +141,11 @@ class SchedulerServicer(SchedulerServiceServicer):
         return pb.SetPolicyResponse(
             policy=policy_to_message(policy), previous_policy=policy_to_message(previous)
         )
+
+    async def _when_warm(self) -> None:
+        """Wait until the compiled paths may be used; NotReadyError if that is not to come."""
+        await self._warmed.wait()
+        self._attachments.check_open()
 
     async def _read_hello(self, requests: AsyncIterator[pb.AttachRequest]) -> pb.Hello:
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 
 __all__ = ["MAX_INTERCEPT", "MAX_TEMPERATURE", "MIN_TEMPERATURE", "fit_position"]
 

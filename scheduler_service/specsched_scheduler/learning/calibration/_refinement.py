@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.learning.calibration._logistic import (
     MAX_INTERCEPT,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.learning.calibration._refinement import (
     NUM_BINNINGS,

@@ -1,0 +1,119 @@
+"""numba's njit with a cache on disk that is never out of date."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from functools import cache as remembered
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config as _config
+
+__all__ = ["njit"]
+
+config: Any = _config
+"""numba's settings, whose attributes are made at run time."""
+
+_OURS = "specsched_"
+
+
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile as `numba.njit` does; what `cache` keeps on disk is found by all sources it is from.
+
+    numba notices a change of the file that a function is in, not of the files that its callees,
+    types and constants are in: after an upgrade, code for the old layout would go on being run. So
+    the cache lies in a folder named for the content of the function's module and of all modules of
+    this project that it imports: below NUMBA_CACHE_DIR where that is set, else beside the sources,
+    or in the user's cache folder where those are read-only. Where nothing can be written, nothing
+    is kept.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        configured = config.CACHE_DIR
+        folder = _folder(Path(function.__code__.co_filename), configured) if cache else None
+        if folder is None:
+            return numba.njit(**options)(function)
+        config.CACHE_DIR = str(folder)
+        try:
+            return numba.njit(cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = configured
+
+    return decorate
+
+
+@remembered
+def _folder(source: Path, configured: str) -> Path | None:
+    digest = hashlib.sha256()
+    for path in sorted(_sources(source)):
+        digest.update(path.read_bytes())
+    name = f"compiled-{digest.hexdigest()[:16]}"
+    return next((each / name for each in _parents(source, configured) if _writable(each)), None)
+
+
+def _parents(source: Path, configured: str) -> Iterator[Path]:
+    if configured:
+        yield Path(configured)
+        return
+    yield source.parent / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "specsched"
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _sources(source: Path) -> set[Path]:
+    """`source` and every file of this project that it imports, itself or through others."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting.extend(_imports(path))
+    return found
+
+
+@remembered
+def _imports(source: Path) -> tuple[Path, ...]:
+    nodes = ast.walk(ast.parse(source.read_bytes()))
+    places = {place for node in nodes for place in _modules(node, source)}
+    return tuple(file for place in places for file in _files_of(place) if file.is_file())
+
+
+def _modules(node: ast.AST, source: Path) -> Iterator[Path]:
+    """Where what `node` imports would be, if it is ours: of `from a import b`, both a and a.b."""
+    if isinstance(node, ast.Import):
+        yield from (place for each in node.names if (place := _place(each.name)))
+    elif isinstance(node, ast.ImportFrom):
+        above = source.parents[node.level - 1] if node.level else None
+        name = node.module or ""
+        base = above.joinpath(*name.split(".")) if above else _place(name)
+        if base is not None:
+            yield from (base, *(base / each.name for each in node.names))
+
+
+def _place(name: str) -> Path | None:
+    top, *rest = name.split(".")
+    root = _root(top) if top.startswith(_OURS) else None
+    return root.joinpath(*rest) if root else None
+
+
+def _files_of(path: Path) -> tuple[Path, Path]:
+    return path.with_name(f"{path.name}.py"), path / "__init__.py"
+
+
+@remembered
+def _root(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec and spec.origin else None
