@@ -57,6 +57,8 @@ class _DecisionFlagEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """Rows beyond the last profiled size were priced by extrapolation."""
     DECISION_FLAG_OUT_OF_BOUND: _DecisionFlag.ValueType  # 6
     """No budget keeps the policy's bound on the step."""
+    DECISION_FLAG_PROBE: _DecisionFlag.ValueType  # 7
+    """The budget is one whose cost is to be learned, not the best one known."""
 
 class DecisionFlag(_DecisionFlag, metaclass=_DecisionFlagEnumTypeWrapper): ...
 
@@ -73,6 +75,8 @@ DECISION_FLAG_EXTRAPOLATED: DecisionFlag.ValueType  # 5
 """Rows beyond the last profiled size were priced by extrapolation."""
 DECISION_FLAG_OUT_OF_BOUND: DecisionFlag.ValueType  # 6
 """No budget keeps the policy's bound on the step."""
+DECISION_FLAG_PROBE: DecisionFlag.ValueType  # 7
+"""The budget is one whose cost is to be learned, not the best one known."""
 Global___DecisionFlag: _TypeAlias = DecisionFlag  # noqa: Y015
 
 @_typing.final

@@ -178,6 +178,7 @@ class AttachResponse(_message.Message):
     POLICY_CHANGED_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     LANE_REQUEST_FIELD_NUMBER: _builtins.int
+    CALIBRATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -196,6 +197,12 @@ class AttachResponse(_message.Message):
     def lane_request(self) -> Global___LaneRequest:
         """Feature LANE_CONTROL: to be followed, or not to be followed any more."""
 
+    @_builtins.property
+    def calibration(self) -> Global___Calibration:
+        """By which drafts are to be ranked between this scheduler's decisions; from the next step on. Sent
+        after Ready and at each change.
+        """
+
     def __init__(
         self,
         *,
@@ -205,12 +212,13 @@ class AttachResponse(_message.Message):
         policy_changed: Global___PolicyChanged | None = ...,
         decision: Global___InlineDecision | None = ...,
         lane_request: Global___LaneRequest | None = ...,
+        calibration: Global___Calibration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calibration", b"calibration", "decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calibration", b"calibration", "decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision", "lane_request"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision", "lane_request", "calibration"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -256,6 +264,7 @@ class Hello(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     ACCEPTS_INLINE_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    CALIBRATION_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     """Random per executor process; equal to the boot id in the shared-memory headers."""
     executor_name: _builtins.str
@@ -283,6 +292,10 @@ class Hello(_message.Message):
 
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[Global___Feature.ValueType]: ...
+    @_builtins.property
+    def calibration(self) -> Global___Calibration:
+        """Measured beforehand for this drafter; where the scheduler knows nothing better it begins with it."""
+
     def __init__(
         self,
         *,
@@ -298,13 +311,19 @@ class Hello(_message.Message):
         epoch: _builtins.int = ...,
         accepts_inline: _builtins.bool = ...,
         features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
+        calibration: Global___Calibration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "cost", b"cost", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calibration", b"_calibration", "_shared_memory", b"_shared_memory", "calibration", b"calibration", "cost", b"cost", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory", "accepts_inline", b"accepts_inline", "boot_id", b"boot_id", "capture_sizes", b"capture_sizes", "cost", b"cost", "epoch", b"epoch", "executor_name", b"executor_name", "executor_version", b"executor_version", "features", b"features", "lane", b"lane", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calibration", b"_calibration", "_shared_memory", b"_shared_memory", "accepts_inline", b"accepts_inline", "boot_id", b"boot_id", "calibration", b"calibration", "capture_sizes", b"capture_sizes", "cost", b"cost", "epoch", b"epoch", "executor_name", b"executor_name", "executor_version", b"executor_version", "features", b"features", "lane", b"lane", "model", b"model", "protocol", b"protocol", "shared_memory", b"shared_memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__calibration: _TypeAlias = _typing.Literal["calibration"]  # noqa: Y015
+    _WhichOneofArgType__calibration: _TypeAlias = _typing.Literal["_calibration", b"_calibration"]  # noqa: Y015
     _WhichOneofReturnType__shared_memory: _TypeAlias = _typing.Literal["shared_memory"]  # noqa: Y015
     _WhichOneofArgType__shared_memory: _TypeAlias = _typing.Literal["_shared_memory", b"_shared_memory"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__calibration) -> _WhichOneofReturnType__calibration | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__shared_memory) -> _WhichOneofReturnType__shared_memory | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
@@ -941,6 +960,523 @@ class InlineDecision(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_verify_len) -> _WhichOneofReturnType__max_verify_len | None: ...
 
 Global___InlineDecision: _TypeAlias = InlineDecision  # noqa: Y015
+
+@_typing.final
+class Calibration(_message.Message):
+    """===================== Learning =====================
+
+    What confidences are worth, by sampling class: of temperature 0, and all others.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GREEDY_FIELD_NUMBER: _builtins.int
+    SAMPLED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def greedy(self) -> Global___ClassCalibration: ...
+    @_builtins.property
+    def sampled(self) -> Global___ClassCalibration: ...
+    def __init__(
+        self,
+        *,
+        greedy: Global___ClassCalibration | None = ...,
+        sampled: Global___ClassCalibration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["greedy", b"greedy", "sampled", b"sampled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["greedy", b"greedy", "sampled", b"sampled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Calibration: _TypeAlias = Calibration  # noqa: Y015
+
+@_typing.final
+class ClassCalibration(_message.Message):
+    """Calibrated logit = logit(confidence) / temperature + intercept, one of each for every draft
+    position, the first one first. Empty: confidences stay as they are.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    INTERCEPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def temperature(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """0.25 to 4."""
+
+    @_builtins.property
+    def intercept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """-3 to 3."""
+
+    def __init__(
+        self,
+        *,
+        temperature: _abc.Iterable[_builtins.float] | None = ...,
+        intercept: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["intercept", b"intercept", "temperature", b"temperature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassCalibration: _TypeAlias = ClassCalibration  # noqa: Y015
+
+@_typing.final
+class GetLearningRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLearningRequest: _TypeAlias = GetLearningRequest  # noqa: Y015
+
+@_typing.final
+class GetLearningResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROZEN_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    frozen: _builtins.bool
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentLearning]: ...
+    def __init__(
+        self,
+        *,
+        frozen: _builtins.bool = ...,
+        attachments: _abc.Iterable[Global___AttachmentLearning] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "frozen", b"frozen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLearningResponse: _TypeAlias = GetLearningResponse  # noqa: Y015
+
+@_typing.final
+class AttachmentLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    EXECUTOR_NAME_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    GREEDY_FIELD_NUMBER: _builtins.int
+    SAMPLED_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    DRAFT_LENGTH_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.bytes
+    executor_name: _builtins.str
+    @_builtins.property
+    def model(self) -> Global___ModelFacts: ...
+    @_builtins.property
+    def counters(self) -> Global___LearningCounters: ...
+    @_builtins.property
+    def greedy(self) -> Global___ClassLearning: ...
+    @_builtins.property
+    def sampled(self) -> Global___ClassLearning: ...
+    @_builtins.property
+    def cost(self) -> Global___CostLearning: ...
+    @_builtins.property
+    def draft_length(self) -> Global___DraftLengthLearning: ...
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.bytes = ...,
+        executor_name: _builtins.str = ...,
+        model: Global___ModelFacts | None = ...,
+        counters: Global___LearningCounters | None = ...,
+        greedy: Global___ClassLearning | None = ...,
+        sampled: Global___ClassLearning | None = ...,
+        cost: Global___CostLearning | None = ...,
+        draft_length: Global___DraftLengthLearning | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "counters", b"counters", "draft_length", b"draft_length", "greedy", b"greedy", "model", b"model", "sampled", b"sampled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cost", b"cost", "counters", b"counters", "draft_length", b"draft_length", "executor_name", b"executor_name", "greedy", b"greedy", "model", b"model", "sampled", b"sampled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachmentLearning: _TypeAlias = AttachmentLearning  # noqa: Y015
+
+@_typing.final
+class LearningCounters(_message.Message):
+    """Losses are harmless: what is lost does not teach."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_REPORTS_FIELD_NUMBER: _builtins.int
+    NUM_LOST_REPORTS_FIELD_NUMBER: _builtins.int
+    NUM_LOST_CONFIDENCES_FIELD_NUMBER: _builtins.int
+    NUM_PAIRED_DRAFTS_FIELD_NUMBER: _builtins.int
+    NUM_UNPAIRED_DRAFTS_FIELD_NUMBER: _builtins.int
+    NUM_ALTERED_DRAFTS_FIELD_NUMBER: _builtins.int
+    NUM_PUBLICATIONS_FIELD_NUMBER: _builtins.int
+    NUM_PROBES_FIELD_NUMBER: _builtins.int
+    num_reports: _builtins.int
+    num_lost_reports: _builtins.int
+    num_lost_confidences: _builtins.int
+    """Steps whose confidences were overwritten before they could be learned from."""
+    num_paired_drafts: _builtins.int
+    """Verified drafts joined with their confidences, those that were not, and those left out because
+    the target's logits were altered.
+    """
+    num_unpaired_drafts: _builtins.int
+    num_altered_drafts: _builtins.int
+    num_publications: _builtins.int
+    """Times that decisions were given something new to go by."""
+    num_probes: _builtins.int
+    """Steps of a size that was asked for to learn its cost."""
+    def __init__(
+        self,
+        *,
+        num_reports: _builtins.int = ...,
+        num_lost_reports: _builtins.int = ...,
+        num_lost_confidences: _builtins.int = ...,
+        num_paired_drafts: _builtins.int = ...,
+        num_unpaired_drafts: _builtins.int = ...,
+        num_altered_drafts: _builtins.int = ...,
+        num_publications: _builtins.int = ...,
+        num_probes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_altered_drafts", b"num_altered_drafts", "num_lost_confidences", b"num_lost_confidences", "num_lost_reports", b"num_lost_reports", "num_paired_drafts", b"num_paired_drafts", "num_probes", b"num_probes", "num_publications", b"num_publications", "num_reports", b"num_reports", "num_unpaired_drafts", b"num_unpaired_drafts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LearningCounters: _TypeAlias = LearningCounters  # noqa: Y015
+
+@_typing.final
+class ClassLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_DRAFTS_FIELD_NUMBER: _builtins.int
+    NUM_REFITS_FIELD_NUMBER: _builtins.int
+    NUM_CHANGES_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    num_drafts: _builtins.int
+    """Drafts that taught; fits; times that older drafts were forgotten because things had changed."""
+    num_refits: _builtins.int
+    num_changes: _builtins.int
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PositionLearning]: ...
+    def __init__(
+        self,
+        *,
+        num_drafts: _builtins.int = ...,
+        num_refits: _builtins.int = ...,
+        num_changes: _builtins.int = ...,
+        positions: _abc.Iterable[Global___PositionLearning] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_changes", b"num_changes", "num_drafts", b"num_drafts", "num_refits", b"num_refits", "positions", b"positions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassLearning: _TypeAlias = ClassLearning  # noqa: Y015
+
+@_typing.final
+class PositionLearning(_message.Message):
+    """Shares are of the drafts remembered that were verified up to this position."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    INTERCEPT_FIELD_NUMBER: _builtins.int
+    NUM_DRAFTS_FIELD_NUMBER: _builtins.int
+    ACCEPTED_SHARE_FIELD_NUMBER: _builtins.int
+    RAW_SHARE_FIELD_NUMBER: _builtins.int
+    CALIBRATED_SHARE_FIELD_NUMBER: _builtins.int
+    temperature: _builtins.float
+    intercept: _builtins.float
+    num_drafts: _builtins.int
+    accepted_share: _builtins.float
+    """That were accepted up to here; that were expected to be, by the confidences as they are, and
+    calibrated.
+    """
+    raw_share: _builtins.float
+    calibrated_share: _builtins.float
+    def __init__(
+        self,
+        *,
+        temperature: _builtins.float = ...,
+        intercept: _builtins.float = ...,
+        num_drafts: _builtins.int = ...,
+        accepted_share: _builtins.float = ...,
+        raw_share: _builtins.float = ...,
+        calibrated_share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_share", b"accepted_share", "calibrated_share", b"calibrated_share", "intercept", b"intercept", "num_drafts", b"num_drafts", "raw_share", b"raw_share", "temperature", b"temperature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PositionLearning: _TypeAlias = PositionLearning  # noqa: Y015
+
+@_typing.final
+class CostLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_STATE_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    OFFSET_MS_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    MS_PER_CONTEXT_TOKEN_FIELD_NUMBER: _builtins.int
+    PROFILED_MS_PER_CONTEXT_TOKEN_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    NUM_CHANGES_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    DRAFTS_FIELD_NUMBER: _builtins.int
+    model_state: _plan_pb2.ModelState.ValueType
+    in_use: _builtins.bool
+    """Whether decisions go by the correction: only while it predicts better than the profile."""
+    fingerprint: _builtins.str
+    offset_ms: _builtins.float
+    """Predicted verify time = ratio of the size * (offset + scale * profiled) + context."""
+    scale: _builtins.float
+    ms_per_context_token: _builtins.float
+    profiled_ms_per_context_token: _builtins.float
+    num_samples: _builtins.int
+    num_changes: _builtins.int
+    """Times that all known sizes changed at once."""
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeLearning]: ...
+    @_builtins.property
+    def drafts(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftCostLearning]: ...
+    def __init__(
+        self,
+        *,
+        model_state: _plan_pb2.ModelState.ValueType = ...,
+        in_use: _builtins.bool = ...,
+        fingerprint: _builtins.str = ...,
+        offset_ms: _builtins.float = ...,
+        scale: _builtins.float = ...,
+        ms_per_context_token: _builtins.float = ...,
+        profiled_ms_per_context_token: _builtins.float = ...,
+        num_samples: _builtins.int = ...,
+        num_changes: _builtins.int = ...,
+        sizes: _abc.Iterable[Global___SizeLearning] | None = ...,
+        drafts: _abc.Iterable[Global___DraftCostLearning] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafts", b"drafts", "fingerprint", b"fingerprint", "in_use", b"in_use", "model_state", b"model_state", "ms_per_context_token", b"ms_per_context_token", "num_changes", b"num_changes", "num_samples", b"num_samples", "offset_ms", b"offset_ms", "profiled_ms_per_context_token", b"profiled_ms_per_context_token", "scale", b"scale", "sizes", b"sizes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CostLearning: _TypeAlias = CostLearning  # noqa: Y015
+
+@_typing.final
+class SizeLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    PROFILED_MS_FIELD_NUMBER: _builtins.int
+    CORRECTED_MS_FIELD_NUMBER: _builtins.int
+    RATIO_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    tokens: _builtins.int
+    profiled_ms: _builtins.float
+    corrected_ms: _builtins.float
+    """What decisions reckon with now."""
+    ratio: _builtins.float
+    """Unset: never seen, so that its neighbours speak for it."""
+    num_samples: _builtins.int
+    def __init__(
+        self,
+        *,
+        tokens: _builtins.int = ...,
+        profiled_ms: _builtins.float = ...,
+        corrected_ms: _builtins.float = ...,
+        ratio: _builtins.float | None = ...,
+        num_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ratio", b"_ratio", "ratio", b"ratio"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ratio", b"_ratio", "corrected_ms", b"corrected_ms", "num_samples", b"num_samples", "profiled_ms", b"profiled_ms", "ratio", b"ratio", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ratio: _TypeAlias = _typing.Literal["ratio"]  # noqa: Y015
+    _WhichOneofArgType__ratio: _TypeAlias = _typing.Literal["_ratio", b"_ratio"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ratio) -> _WhichOneofReturnType__ratio | None: ...
+
+Global___SizeLearning: _TypeAlias = SizeLearning  # noqa: Y015
+
+@_typing.final
+class DraftCostLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    RATIO_FIELD_NUMBER: _builtins.int
+    draft_tokens: _builtins.int
+    """Unset: a full draft."""
+    ratio: _builtins.float
+    def __init__(
+        self,
+        *,
+        draft_tokens: _builtins.int | None = ...,
+        ratio: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_draft_tokens", b"_draft_tokens", "draft_tokens", b"draft_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draft_tokens", b"_draft_tokens", "draft_tokens", b"draft_tokens", "ratio", b"ratio"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__draft_tokens: _TypeAlias = _typing.Literal["draft_tokens"]  # noqa: Y015
+    _WhichOneofArgType__draft_tokens: _TypeAlias = _typing.Literal["_draft_tokens", b"_draft_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__draft_tokens) -> _WhichOneofReturnType__draft_tokens | None: ...
+
+Global___DraftCostLearning: _TypeAlias = DraftCostLearning  # noqa: Y015
+
+@_typing.final
+class DraftLengthLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    PROBE_PERIOD_FIELD_NUMBER: _builtins.int
+    draft_tokens: _builtins.int
+    """Length of drafts now, and steps between two probes at full length; 0: none."""
+    probe_period: _builtins.int
+    def __init__(
+        self,
+        *,
+        draft_tokens: _builtins.int = ...,
+        probe_period: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_tokens", b"draft_tokens", "probe_period", b"probe_period"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraftLengthLearning: _TypeAlias = DraftLengthLearning  # noqa: Y015
+
+@_typing.final
+class SetLearningRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROZEN_FIELD_NUMBER: _builtins.int
+    frozen: _builtins.bool
+    def __init__(
+        self,
+        *,
+        frozen: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frozen", b"frozen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetLearningRequest: _TypeAlias = SetLearningRequest  # noqa: Y015
+
+@_typing.final
+class SetLearningResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROZEN_FIELD_NUMBER: _builtins.int
+    WAS_FROZEN_FIELD_NUMBER: _builtins.int
+    frozen: _builtins.bool
+    was_frozen: _builtins.bool
+    def __init__(
+        self,
+        *,
+        frozen: _builtins.bool = ...,
+        was_frozen: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frozen", b"frozen", "was_frozen", b"was_frozen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetLearningResponse: _TypeAlias = SetLearningResponse  # noqa: Y015
+
+@_typing.final
+class ExportStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportStateRequest: _TypeAlias = ExportStateRequest  # noqa: Y015
+
+@_typing.final
+class ExportStateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    document: _builtins.str
+    """JSON, format "specsched-learned-state"."""
+    def __init__(
+        self,
+        *,
+        document: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportStateResponse: _TypeAlias = ExportStateResponse  # noqa: Y015
+
+@_typing.final
+class ImportStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    document: _builtins.str
+    def __init__(
+        self,
+        *,
+        document: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportStateRequest: _TypeAlias = ImportStateRequest  # noqa: Y015
+
+@_typing.final
+class ImportStateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_ENTRIES_FIELD_NUMBER: _builtins.int
+    NUM_APPLIED_FIELD_NUMBER: _builtins.int
+    num_entries: _builtins.int
+    """Kinds of executor in the document; attached executors that go by it now."""
+    num_applied: _builtins.int
+    def __init__(
+        self,
+        *,
+        num_entries: _builtins.int = ...,
+        num_applied: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_applied", b"num_applied", "num_entries", b"num_entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportStateResponse: _TypeAlias = ImportStateResponse  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):

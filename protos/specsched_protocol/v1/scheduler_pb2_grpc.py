@@ -70,6 +70,26 @@ class SchedulerServiceStub:
                 request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainRequest.SerializeToString,
                 response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.GetLearning = channel.unary_unary(
+                '/specsched.v1.SchedulerService/GetLearning',
+                request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.GetLearningRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.GetLearningResponse.FromString,
+                _registered_method=True)
+        self.SetLearning = channel.unary_unary(
+                '/specsched.v1.SchedulerService/SetLearning',
+                request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetLearningRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetLearningResponse.FromString,
+                _registered_method=True)
+        self.ExportState = channel.unary_unary(
+                '/specsched.v1.SchedulerService/ExportState',
+                request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ExportStateRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ExportStateResponse.FromString,
+                _registered_method=True)
+        self.ImportState = channel.unary_unary(
+                '/specsched.v1.SchedulerService/ImportState',
+                request_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ImportStateRequest.SerializeToString,
+                response_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ImportStateResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer:
@@ -126,6 +146,35 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetLearning(self, request, context):
+        """What was learned of each attached executor, and from how much.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLearning(self, request, context):
+        """Freezes what was learned as it is, or goes on learning.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportState(self, request, context):
+        """Everything learned as one versioned document, for another scheduler or a file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportState(self, request, context):
+        """Goes on from a document: at once for attached executors of a kind that it knows, for others when
+        they attach. A document that is malformed changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +212,26 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainRequest.FromString,
                     response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.DrainResponse.SerializeToString,
+            ),
+            'GetLearning': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLearning,
+                    request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.GetLearningRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.GetLearningResponse.SerializeToString,
+            ),
+            'SetLearning': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLearning,
+                    request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetLearningRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.SetLearningResponse.SerializeToString,
+            ),
+            'ExportState': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportState,
+                    request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ExportStateRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ExportStateResponse.SerializeToString,
+            ),
+            'ImportState': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportState,
+                    request_deserializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ImportStateRequest.FromString,
+                    response_serializer=specsched__protocol_dot_v1_dot_scheduler__pb2.ImportStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -354,6 +423,114 @@ class SchedulerService:
             '/specsched.v1.SchedulerService/Drain',
             specsched__protocol_dot_v1_dot_scheduler__pb2.DrainRequest.SerializeToString,
             specsched__protocol_dot_v1_dot_scheduler__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLearning(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.SchedulerService/GetLearning',
+            specsched__protocol_dot_v1_dot_scheduler__pb2.GetLearningRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_scheduler__pb2.GetLearningResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLearning(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.SchedulerService/SetLearning',
+            specsched__protocol_dot_v1_dot_scheduler__pb2.SetLearningRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_scheduler__pb2.SetLearningResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.SchedulerService/ExportState',
+            specsched__protocol_dot_v1_dot_scheduler__pb2.ExportStateRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_scheduler__pb2.ExportStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specsched.v1.SchedulerService/ImportState',
+            specsched__protocol_dot_v1_dot_scheduler__pb2.ImportStateRequest.SerializeToString,
+            specsched__protocol_dot_v1_dot_scheduler__pb2.ImportStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

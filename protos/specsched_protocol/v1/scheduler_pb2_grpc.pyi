@@ -54,6 +54,16 @@ class SchedulerServiceStub:
     """Has the attached executors follow another scheduler, the best of the shadows, from one of their
     next steps on. This one goes on deciding, as a shadow that does not take over by itself.
     """
+    GetLearning: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetLearningRequest, _scheduler_pb2.GetLearningResponse]
+    """What was learned of each attached executor, and from how much."""
+    SetLearning: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.SetLearningRequest, _scheduler_pb2.SetLearningResponse]
+    """Freezes what was learned as it is, or goes on learning."""
+    ExportState: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ExportStateRequest, _scheduler_pb2.ExportStateResponse]
+    """Everything learned as one versioned document, for another scheduler or a file."""
+    ImportState: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ImportStateRequest, _scheduler_pb2.ImportStateResponse]
+    """Goes on from a document: at once for attached executors of a kind that it knows, for others when
+    they attach. A document that is malformed changes nothing.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -76,6 +86,16 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     Drain: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.DrainRequest, _scheduler_pb2.DrainResponse]  # type: ignore[assignment]
     """Has the attached executors follow another scheduler, the best of the shadows, from one of their
     next steps on. This one goes on deciding, as a shadow that does not take over by itself.
+    """
+    GetLearning: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetLearningRequest, _scheduler_pb2.GetLearningResponse]  # type: ignore[assignment]
+    """What was learned of each attached executor, and from how much."""
+    SetLearning: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.SetLearningRequest, _scheduler_pb2.SetLearningResponse]  # type: ignore[assignment]
+    """Freezes what was learned as it is, or goes on learning."""
+    ExportState: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ExportStateRequest, _scheduler_pb2.ExportStateResponse]  # type: ignore[assignment]
+    """Everything learned as one versioned document, for another scheduler or a file."""
+    ImportState: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ImportStateRequest, _scheduler_pb2.ImportStateResponse]  # type: ignore[assignment]
+    """Goes on from a document: at once for attached executors of a kind that it knows, for others when
+    they attach. A document that is malformed changes nothing.
     """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -138,6 +158,40 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_scheduler_pb2.DrainResponse, _abc.Awaitable[_scheduler_pb2.DrainResponse]]:
         """Has the attached executors follow another scheduler, the best of the shadows, from one of their
         next steps on. This one goes on deciding, as a shadow that does not take over by itself.
+        """
+
+    @_abc_1.abstractmethod
+    def GetLearning(
+        self,
+        request: _scheduler_pb2.GetLearningRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.GetLearningResponse, _abc.Awaitable[_scheduler_pb2.GetLearningResponse]]:
+        """What was learned of each attached executor, and from how much."""
+
+    @_abc_1.abstractmethod
+    def SetLearning(
+        self,
+        request: _scheduler_pb2.SetLearningRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.SetLearningResponse, _abc.Awaitable[_scheduler_pb2.SetLearningResponse]]:
+        """Freezes what was learned as it is, or goes on learning."""
+
+    @_abc_1.abstractmethod
+    def ExportState(
+        self,
+        request: _scheduler_pb2.ExportStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ExportStateResponse, _abc.Awaitable[_scheduler_pb2.ExportStateResponse]]:
+        """Everything learned as one versioned document, for another scheduler or a file."""
+
+    @_abc_1.abstractmethod
+    def ImportState(
+        self,
+        request: _scheduler_pb2.ImportStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ImportStateResponse, _abc.Awaitable[_scheduler_pb2.ImportStateResponse]]:
+        """Goes on from a document: at once for attached executors of a kind that it knows, for others when
+        they attach. A document that is malformed changes nothing.
         """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
