@@ -87,6 +87,7 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
         buffer = take_publication(learned)
         confidence = _calibrate(calibration_of(learned, buffer), state)
         if settings.rule.code == _PYTHON:
+            state.calibrated[:] = confidence
             return NEEDS_PYTHON
         request = state.request
         probed = _probed_budget(learned, settings.rule, request)

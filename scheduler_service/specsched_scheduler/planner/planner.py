@@ -12,13 +12,23 @@ from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.plan import StepReport
 from specsched_protocol.shm.plan_area import latest_publication
+from specsched_protocol.shm.plan_arrays import GatheredConfidences
 
+from specsched_scheduler.decision.calibration import CalibrationTable, identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.draft_length import DraftLength
 from specsched_scheduler.decision.step import StepPlan
+from specsched_scheduler.learning.pairing import StepConfidences
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
+from specsched_scheduler.planner._history import drain_confidences
 from specsched_scheduler.planner._latency import quantile_ns
+from specsched_scheduler.planner._learned import (
+    LearnedBuffers,
+    ask_probe,
+    new_learned,
+    publish_learned,
+)
 from specsched_scheduler.planner._loop import NEEDS_PYTHON, publish_plan, run_loop
 from specsched_scheduler.planner._recent import unpack_entry
 from specsched_scheduler.planner._state import (
@@ -48,10 +58,10 @@ _NS_PER_US = 1e3
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """Everything the loop is entered with, replaced as a whole."""
+    """Everything the loop is entered with, replaced as a whole. What is learned changes inside."""
 
     settings: Settings
-    table: CostTable
+    learned: LearnedBuffers
     decide: PythonPolicy | None
 
 
@@ -59,7 +69,8 @@ class Planner:
     """Plans the steps of one executor on a thread of its own, without the GIL.
 
     `start`, `stop`, `set_policy` and `set_cost_model` may be called from any thread; none of them
-    waits for a step. `drain_reports` belongs to one thread. Call `warm_up` once per process first.
+    waits for a step. `drain_*`, `publish` and `ask_probe` belong to one thread: the learner's. Call
+    `warm_up` once per process first.
     """
 
     def __init__(
@@ -78,9 +89,13 @@ class Planner:
         self._draft_length = DraftLength(executor.layout.max_draft_tokens)
         self._state = new_loop_state(executor.layout, self._recent_tokens)
         self._reports = ReportReader(executor)
+        self.num_lost_confidences = 0
         self._lock = threading.Lock()
         self._is_stopping = False
-        self._inputs = _Inputs(self._settings(policy), cost_model.compile(), policy.decide)
+        self._table = cost_model.compile()
+        self._calibration = identity_table(executor.layout.max_draft_tokens)
+        learned = new_learned(self._calibration, self._table)
+        self._inputs = _Inputs(self._settings(policy), learned, policy.decide)
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
         # A request that is waiting already may still be answered in time.
         waiting = int(latest_publication(executor.words, executor.layout))
@@ -103,18 +118,39 @@ class Planner:
         """Plan by `policy` from the next decision on."""
         with self._lock:
             current = self._inputs
-            self._interrupt_locked(_Inputs(self._settings(policy), current.table, policy.decide))
+            self._interrupt_locked(_Inputs(self._settings(policy), current.learned, policy.decide))
             if current.settings.rule.code != int(policy.code):
                 # What drafts brought under another policy says little.
                 self._draft_length = DraftLength(self._memory.layout.max_draft_tokens)
                 set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
 
     def set_cost_model(self, cost_model: CostModel) -> None:
-        """Price steps by `cost_model` from the next decision on."""
+        """Price steps by another profile from the next decision on."""
         table = cost_model.compile()
         with self._lock:
             current = self._inputs
-            self._interrupt_locked(_Inputs(current.settings, table, current.decide))
+            self._table = table
+            learned = new_learned(self._calibration, table)
+            self._interrupt_locked(_Inputs(current.settings, learned, current.decide))
+
+    def publish(self, calibration: CalibrationTable, cost: CostTable) -> bool:
+        """Decide by what was learned from the next decision on, without disturbing this one.
+
+        False, and nothing, while no decision has gone by what was published last: try again later.
+        cost: of the sizes of the profile in force, else nothing is done either.
+        """
+        with self._lock:
+            has_its_shape = [np.shape(each) for each in cost] == [
+                np.shape(each) for each in self._table
+            ]
+            if not has_its_shape or not publish_learned(self._inputs.learned, calibration, cost):
+                return False
+            self._calibration, self._table = calibration, cost
+            return True
+
+    def ask_probe(self, num_rows: int) -> None:
+        """Have one step of so many rows be run as soon as there is one that can; 0: none."""
+        ask_probe(self._inputs.learned, num_rows)
 
     @property
     def is_running(self) -> bool:
@@ -159,11 +195,16 @@ class Planner:
             set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
         return reports
 
+    def drain_confidences(self) -> list[StepConfidences]:
+        """Confidences of steps decided since the last call; losses are counted."""
+        steps, self.num_lost_confidences = drain_confidences(self._state.history)
+        return steps
+
     # ===================== Inside =====================
 
     def _learn(self, report: StepReport) -> None:
         self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
-        self._draft_length.observe(report, self._inputs.table)
+        self._draft_length.observe(report, self._table)
 
     def _settings(self, policy: PolicySelection) -> Settings:
         decided = self._regions.decided
@@ -187,7 +228,7 @@ class Planner:
         """Replace the inputs, then make the running loop return to pick them up."""
         generation = self._inputs.settings.generation + 1
         settings = inputs.settings._replace(generation=generation)
-        self._inputs = _Inputs(settings, inputs.table, inputs.decide)
+        self._inputs = _Inputs(settings, inputs.learned, inputs.decide)
         set_generation(self._state, generation)
         os.eventfd_write(self._wake.fileno(), 1)
 
@@ -196,13 +237,14 @@ class Planner:
             os.sched_setaffinity(threading.get_native_id(), {self._config.core})
         while not self._is_stopping:
             inputs = self._inputs
-            reason = run_loop(self._memory, inputs.settings, inputs.table, self._state)
+            reason = run_loop(self._memory, inputs.settings, inputs.learned, self._state)
             if reason == NEEDS_PYTHON and inputs.decide is not None:
                 self._decide_in_python(inputs, inputs.decide)
 
     def _decide_in_python(self, inputs: _Inputs, decide: PythonPolicy) -> None:
         state = self._state
-        step = PlannedStep(state.request, state.gathered, inputs.table, state.prior)
+        gathered = GatheredConfidences(state.gathered.num_valid, state.calibrated)
+        step = PlannedStep(state.request, gathered, self._table, state.prior)
         try:
             plan = _normalised(decide(step))
             publish_plan(self._memory, inputs.settings, state, plan)
