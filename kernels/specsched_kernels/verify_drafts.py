@@ -53,7 +53,7 @@ def verify_drafts(inputs: SamplingInputs, *, out: VerifyOutcome | None = None) -
     Raises ValueError for a tensor of another shape or dtype.
     """
     _check(inputs)
-    num_requests, max_draft_tokens = inputs.draft_token_ids.shape
+    num_requests, max_draft_tokens = inputs.verify_lens.shape[0], inputs.draft_token_ids.shape[1]
     device = inputs.logits.device
     if out is None:
         out = VerifyOutcome.empty(num_requests, max_draft_tokens, device)
@@ -72,14 +72,18 @@ def verify_drafts(inputs: SamplingInputs, *, out: VerifyOutcome | None = None) -
 
 def _check(inputs: SamplingInputs) -> None:
     device = inputs.logits.device
-    num_requests, max_draft_tokens = inputs.draft_token_ids.shape
+    num_requests, num_tables = inputs.verify_lens.shape[0], inputs.draft_token_ids.shape[0]
     rows, vocab_size = inputs.logits.shape
     shape, int32, int64 = (num_requests,), torch.int32, torch.int64
     check_tensor("logits", inputs.logits, (rows, vocab_size), torch.float32, device)
     check_tensor("logit_start_loc", inputs.logit_start_loc, (num_requests + 1,), int32, device)
     check_tensor("verify_lens", inputs.verify_lens, shape, int32, device)
     check_tensor("output_positions", inputs.output_positions, shape, int64, device)
-    drafts = (num_requests, max_draft_tokens)
+    if inputs.slot_ids is not None:
+        check_tensor("slot_ids", inputs.slot_ids, shape, int64, device)
+    elif num_tables != num_requests:
+        raise ValueError(f"draft_token_ids has {num_tables} rows; accepted: {num_requests}")
+    drafts = tuple(inputs.draft_token_ids.shape)
     check_tensor("draft_token_ids", inputs.draft_token_ids, drafts, int64, device)
     check_tensor("temperature", inputs.temperature, shape, torch.float32, device)
     check_tensor("top_k", inputs.top_k, shape, int64, device)

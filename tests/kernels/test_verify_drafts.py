@@ -87,7 +87,7 @@ def move(inputs: SamplingInputs, device: str) -> SamplingInputs:
 def run_device_code(inputs: SamplingInputs, device: str) -> VerifyOutcome:
     from specsched_kernels.triton.verify_drafts import verify_drafts as launch
 
-    r, k = inputs.draft_token_ids.shape
+    r, k = inputs.verify_lens.shape[0], inputs.draft_token_ids.shape[1]
     out = VerifyOutcome.empty(r, k, device)
     out.token_ids.fill_(-77)
     out.num_accepted.fill_(-77)
@@ -193,3 +193,23 @@ def test_first_tokens_have_the_targets_distribution(stochastic: bool) -> None:
         expected = target.double() * len(tokens)
         # 23 degrees of freedom: above 60 in 4 of 100,000 runs of a right sampler.
         assert ((counts - expected) ** 2 / expected).sum() < 60
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_drafts_can_be_tables_by_slot(device: str, stochastic: bool) -> None:
+    inputs = random_inputs(1, "plain", 5, 3, 61, stochastic=stochastic)
+    expected = verify_drafts(inputs)
+    slot_ids = torch.tensor([6, 0, 3, 7, 2])
+    drafts = torch.randint(0, 61, (9, 3))
+    drafts[slot_ids] = inputs.draft_token_ids
+    distribution = None
+    if inputs.draft_distribution is not None:
+        distribution = torch.rand(9, 3, 61)
+        distribution[slot_ids] = inputs.draft_distribution
+    tables = dataclasses.replace(
+        inputs, draft_token_ids=drafts, draft_distribution=distribution, slot_ids=slot_ids
+    )
+    assert expected.num_accepted.any()
+    for got in (verify_drafts(tables), run_device_code(tables, device)):
+        assert torch.equal(got.num_accepted, expected.num_accepted)
+        assert torch.equal(got.token_ids, expected.token_ids)

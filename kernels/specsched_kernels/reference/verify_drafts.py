@@ -24,7 +24,8 @@ class SamplingInputs:
     output_positions: int64 [R], position of the first token to be sampled. draft_token_ids: int64
     [R, k]. temperature: float32 [R], 0 is greedy. top_k: int64 [R], 0 for no limit. top_p: float32
     [R] in (0, 1]. seeds: int64 [R]. draft_distribution: float32 [R, k, V] that drafts were sampled
-    from, or None for a deterministic drafter.
+    from, or None for a deterministic drafter. With slot_ids, int64 [R], drafts and distribution are
+    tables by slot; -1 is padding, without logits.
     """
 
     logits: torch.Tensor
@@ -37,6 +38,7 @@ class SamplingInputs:
     top_p: torch.Tensor
     seeds: torch.Tensor
     draft_distribution: torch.Tensor | None = None
+    slot_ids: torch.Tensor | None = None
 
 
 def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
@@ -52,12 +54,13 @@ def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
 
 def _verify_request(inputs: SamplingInputs, out: VerifyOutcome, request: int, start: int) -> None:
     verify_len = int(inputs.verify_lens[request])
+    slot = request if inputs.slot_ids is None else int(inputs.slot_ids[request])
     for offset in range(verify_len + 1):
         logits = inputs.logits[start + offset]
         if not torch.isfinite(logits.max()):
             out.faulty[request] = True
             return
-        draft = int(inputs.draft_token_ids[request, offset]) if offset < verify_len else None
+        draft = int(inputs.draft_token_ids[slot, offset]) if offset < verify_len else None
         token = _judge(inputs, request, offset, logits, draft)
         out.token_ids[request, offset] = token
         out.num_accepted[request] = offset
@@ -76,7 +79,8 @@ def _judge(
     position = int(inputs.output_positions[request]) + offset
     if draft is None or inputs.draft_distribution is None:
         return _draw(target, keyed_uniform(seed, position, Purpose.SAMPLE))
-    drafted = inputs.draft_distribution[request, offset].double()
+    slot = request if inputs.slot_ids is None else int(inputs.slot_ids[request])
+    drafted = inputs.draft_distribution[slot, offset].double()
     if keyed_uniform(seed, position, Purpose.ACCEPT) * drafted[draft] < target[draft]:
         return draft
     residual = (target - drafted).clamp(min=0)

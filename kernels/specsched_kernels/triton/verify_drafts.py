@@ -33,7 +33,7 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
     """Fill `out` in four launches, see `specsched_kernels.verify_drafts`."""
     num_rows, vocab_size = inputs.logits.shape
-    num_requests, max_draft_tokens = inputs.draft_token_ids.shape
+    num_requests, max_draft_tokens = inputs.verify_lens.shape[0], inputs.draft_token_ids.shape[1]
     if num_requests == 0:
         return
     device = inputs.logits.device
@@ -80,6 +80,7 @@ def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
     )
     _request_kernel[(num_requests,)](
         *shared,
+        inputs.slot_ids,
         inputs.draft_token_ids,
         inputs.draft_distribution,
         *state,
@@ -98,6 +99,7 @@ def _request_kernel(
     logit_ptr,
     start_loc_ptr,
     position_ptr,
+    slot_ptr,
     draft_ptr,
     distribution_ptr,
     temperature_ptr,
@@ -117,11 +119,14 @@ def _request_kernel(
     request = tl.program_id(0).to(tl.int64)
     start = tl.load(start_loc_ptr + request)
     num_rows = tl.load(start_loc_ptr + request + 1) - start
+    slot = request
+    if slot_ptr is not None:
+        slot = tl.maximum(tl.load(slot_ptr + request), 0)
     offset = tl.arange(0, BLOCK_POSITIONS)
     is_row = offset < num_rows
     is_draft = offset < num_rows - 1
     token = tl.load(token_ptr + start + offset, mask=is_row, other=0)
-    draft = tl.load(draft_ptr + request * NUM_POSITIONS + offset, mask=is_draft, other=0)
+    draft = tl.load(draft_ptr + slot * NUM_POSITIONS + offset, mask=is_draft, other=0)
     maximum = tl.load(maximum_ptr + start + offset, mask=is_row, other=0.0)
     is_faulty = (tl.abs(maximum) < float("inf")) == 0
     maximum = tl.where(is_faulty, 0.0, maximum)
@@ -132,7 +137,7 @@ def _request_kernel(
     if distribution_ptr is not None:
         if temperature > 0.0:
             row = (start + offset).to(tl.int64)
-            drafted_ptr = distribution_ptr + (request * NUM_POSITIONS + offset) * vocab_size
+            drafted_ptr = distribution_ptr + (slot * NUM_POSITIONS + offset) * vocab_size
             q = tl.load(drafted_ptr + draft, mask=is_draft, other=1.0).to(tl.float64)
             logit = tl.load(logit_ptr + row * vocab_size + draft, mask=is_draft, other=0.0)
             scale = _LOG2_E / temperature
@@ -151,7 +156,7 @@ def _request_kernel(
             row = (start + num_accepted).to(tl.int64)
             final = draw_residual(
                 logit_ptr + row * vocab_size,
-                distribution_ptr + (request * NUM_POSITIONS + num_accepted) * vocab_size,
+                distribution_ptr + (slot * NUM_POSITIONS + num_accepted) * vocab_size,
                 _LOG2_E / temperature,
                 tl.load(maximum_ptr + row),
                 tl.load(cut_ptr + row),

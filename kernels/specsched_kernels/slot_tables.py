@@ -1,0 +1,69 @@
+"""Per-request state on the device: read at the start of a step, advanced at its end."""
+
+from __future__ import annotations
+
+import torch
+
+from specsched_kernels._checks import check_tensor
+from specsched_kernels.reference import slot_tables as reference
+
+__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots"]
+
+SlotCommit = reference.SlotCommit
+SlotTables = reference.SlotTables
+
+
+def read_slots(
+    tables: SlotTables,
+    slot_ids: torch.Tensor,
+    generations: torch.Tensor,
+    given_positions: torch.Tensor,
+    draft_limits: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each request's rows start and how many drafts it brings: int64 [R], int32 [R].
+
+    slot_ids, generations, given_positions: int64 [R]; draft_limits: int32 [R]. A start that is
+    given (0 or more: prefill) is taken, else it is the anchor's, num_tokens - 1. Drafts made for
+    another generation do not count; padding (slot -1) starts at 0 and has none.
+    Raises ValueError for a tensor of another shape or dtype.
+    """
+    shape, device = (slot_ids.shape[0],), tables.num_tokens.device
+    for name, tensor in (
+        ("slot_ids", slot_ids),
+        ("generations", generations),
+        ("given_positions", given_positions),
+    ):
+        check_tensor(name, tensor, shape, torch.int64, device)
+    check_tensor("draft_limits", draft_limits, shape, torch.int32, device)
+    start_positions = torch.empty(shape, dtype=torch.int64, device=device)
+    num_draft_tokens = torch.empty(shape, dtype=torch.int32, device=device)
+    outputs = (start_positions, num_draft_tokens)
+    inputs = (tables, slot_ids, generations, given_positions, draft_limits)
+    if device.type == "cpu":
+        reference.read_slots(*inputs, *outputs)
+    else:
+        from specsched_kernels.triton.slot_tables import read_slots as launch
+
+        launch(*inputs, *outputs)
+    return outputs
+
+
+def commit_slots(tables: SlotTables, commit: SlotCommit) -> None:
+    """Advance the requests that sampled: new anchor, new number of tokens, no drafts, in place.
+
+    Raises ValueError for a tensor of another shape or dtype.
+    """
+    shape, device = (commit.slot_ids.shape[0],), tables.num_tokens.device
+    check_tensor("slot_ids", commit.slot_ids, shape, torch.int64, device)
+    check_tensor("samples", commit.samples, shape, torch.bool, device)
+    check_tensor("start_positions", commit.start_positions, shape, torch.int64, device)
+    check_tensor("num_base_rows", commit.num_base_rows, shape, torch.int32, device)
+    tokens = (*shape, commit.token_ids.shape[1])
+    check_tensor("token_ids", commit.token_ids, tokens, torch.int64, device)
+    check_tensor("num_accepted", commit.num_accepted, shape, torch.int32, device)
+    if device.type == "cpu":
+        reference.commit_slots(tables, commit)
+    else:
+        from specsched_kernels.triton.slot_tables import commit_slots as launch
+
+        launch(tables, commit)

@@ -1,0 +1,99 @@
+"""Device code of `rotate_and_store`: one program per row."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+__all__ = ["rotate_and_store"]
+
+
+def rotate_and_store(
+    heads: torch.Tensor,
+    num_heads: int,
+    positions: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    cos_sin: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+) -> None:
+    """See `specsched_kernels.rotate_and_store`; heads dense."""
+    num_rows, num_all_heads, head_dim = heads.shape
+    if num_rows == 0:
+        return
+    num_kv_heads = (num_all_heads - num_heads) // 2
+    _rotate_and_store_kernel[(num_rows,)](
+        heads,
+        positions,
+        slot_mapping,
+        cos_sin,
+        key_cache,
+        value_cache,
+        key_cache.stride(0),
+        key_cache.stride(1),
+        NUM_HEADS=num_heads,
+        NUM_KV_HEADS=num_kv_heads,
+        BLOCK_HEADS=triton.next_power_of_2(num_heads),
+        BLOCK_KV_HEADS=triton.next_power_of_2(num_kv_heads),
+        BLOCK_SIZE=key_cache.shape[1],
+        HALF=head_dim // 2,
+        BLOCK_HALF=triton.next_power_of_2(head_dim // 2),
+    )
+
+
+@triton.jit
+def _rotate_and_store_kernel(
+    heads_ptr,
+    position_ptr,
+    slot_ptr,
+    cos_sin_ptr,
+    key_cache_ptr,
+    value_cache_ptr,
+    block_stride,
+    token_stride,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+    BLOCK_KV_HEADS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    dim = tl.arange(0, BLOCK_HALF)
+    is_dim = dim < HALF
+    angle_ptr = cos_sin_ptr + tl.load(position_ptr + row) * (2 * HALF) + dim
+    cos = tl.load(angle_ptr, mask=is_dim, other=0.0)[None, :]
+    sin = tl.load(angle_ptr + HALF, mask=is_dim, other=0.0)[None, :]
+    row_ptr = heads_ptr + row * (NUM_HEADS + 2 * NUM_KV_HEADS) * (2 * HALF)
+    dtype = heads_ptr.dtype.element_ty
+
+    head = tl.arange(0, BLOCK_HEADS)
+    mask = (head < NUM_HEADS)[:, None] & is_dim[None, :]
+    pair_ptr = row_ptr + (head * (2 * HALF))[:, None] + dim[None, :]
+    first = tl.load(pair_ptr, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(pair_ptr + HALF, mask=mask, other=0.0).to(tl.float32)
+    tl.store(pair_ptr, (first * cos - second * sin).to(dtype), mask=mask)
+    tl.store(pair_ptr + HALF, (second * cos + first * sin).to(dtype), mask=mask)
+
+    slot = tl.load(slot_ptr + row)
+    if slot >= 0:
+        head = tl.arange(0, BLOCK_KV_HEADS)
+        mask = (head < NUM_KV_HEADS)[:, None] & is_dim[None, :]
+        pair = (head * (2 * HALF))[:, None] + dim[None, :]
+        cache = (slot // BLOCK_SIZE) * block_stride + (slot % BLOCK_SIZE) * token_stride + pair
+        cache_dtype = key_cache_ptr.dtype.element_ty
+        key_ptr = row_ptr + NUM_HEADS * (2 * HALF) + pair
+        first = tl.load(key_ptr, mask=mask, other=0.0).to(tl.float32)
+        second = tl.load(key_ptr + HALF, mask=mask, other=0.0).to(tl.float32)
+        # Rounded as the unfused kernels do, which rotate keys in place first.
+        rotated = (first * cos - second * sin).to(dtype)
+        tl.store(key_cache_ptr + cache, rotated.to(cache_dtype), mask=mask)
+        rotated = (second * cos + first * sin).to(dtype)
+        tl.store(key_cache_ptr + cache + HALF, rotated.to(cache_dtype), mask=mask)
+        value_ptr = key_ptr + NUM_KV_HEADS * (2 * HALF)
+        value = tl.load(value_ptr, mask=mask, other=0.0)
+        tl.store(value_cache_ptr + cache, value.to(cache_dtype), mask=mask)
+        value = tl.load(value_ptr + HALF, mask=mask, other=0.0)
+        tl.store(value_cache_ptr + cache + HALF, value.to(cache_dtype), mask=mask)

@@ -1,0 +1,90 @@
+"""Per-request state on the device: device code against the torch reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from specsched_kernels.slot_tables import SlotCommit, SlotTables, commit_slots, read_slots
+
+K = 5
+
+
+def random_tables(num_slots: int) -> SlotTables:
+    tables = SlotTables.empty(num_slots, K)
+    tables.anchor_token_ids.random_(0, 900)
+    tables.num_tokens.random_(1, 5000)
+    tables.draft_token_ids.random_(0, 900)
+    tables.num_draft_tokens.random_(0, K + 1)
+    tables.generations.random_(1, 3)
+    return tables
+
+
+def move(record: Any, device: str) -> Any:
+    values = {f.name: getattr(record, f.name).to(device) for f in dataclasses.fields(record)}
+    return type(record)(**values)
+
+
+def some_slots(num_requests: int, num_slots: int) -> torch.Tensor:
+    """Different slots in any order, the last request padding."""
+    slot_ids = torch.randperm(num_slots)[:num_requests]
+    slot_ids[-1] = -1
+    return slot_ids
+
+
+@pytest.mark.parametrize(("num_requests", "num_slots"), [(1, 3), (7, 9), (131, 200)])
+def test_reading(device: str, num_requests: int, num_slots: int) -> None:
+    from specsched_kernels.triton.slot_tables import read_slots as launch
+
+    tables, slot_ids = random_tables(num_slots), some_slots(num_requests, num_slots)
+    generations = torch.randint(1, 3, (num_requests,))
+    given = torch.where(torch.rand(num_requests) < 0.5, torch.randint(0, 99, (num_requests,)), -1)
+    limits = torch.randint(0, K + 1, (num_requests,), dtype=torch.int32)
+    expected = read_slots(tables, slot_ids, generations, given, limits)
+    got = [torch.full_like(tensor, 77).to(device) for tensor in expected]
+    inputs = [tensor.to(device) for tensor in (slot_ids, generations, given, limits)]
+    launch(move(tables, device), *inputs, *got)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert torch.equal(mine.cpu(), theirs)
+    assert expected[1][-1] == 0
+
+
+def test_drafts_of_another_generation_do_not_count() -> None:
+    tables = SlotTables.empty(2, K)
+    tables.num_draft_tokens.fill_(4)
+    tables.generations.copy_(torch.tensor([3, 8]))
+    limits = torch.tensor([9, 2], dtype=torch.int32)
+    for generation, expected in ((3, [4, 0]), (8, [0, 2])):
+        generations = torch.full((2,), generation)
+        _, present = read_slots(tables, torch.arange(2), generations, torch.full((2,), -1), limits)
+        assert present.tolist() == expected
+
+
+@pytest.mark.parametrize(("num_requests", "num_slots"), [(1, 3), (7, 9), (131, 200)])
+def test_committing(device: str, num_requests: int, num_slots: int) -> None:
+    from specsched_kernels.triton.slot_tables import commit_slots as launch
+
+    tables = random_tables(num_slots)
+    commit = SlotCommit(
+        slot_ids=some_slots(num_requests, num_slots),
+        samples=torch.rand(num_requests) < 0.7,
+        start_positions=torch.randint(0, 4000, (num_requests,)),
+        num_base_rows=torch.randint(1, 90, (num_requests,), dtype=torch.int32),
+        token_ids=torch.randint(0, 900, (num_requests, K + 1)),
+        num_accepted=torch.randint(0, K + 1, (num_requests,), dtype=torch.int32),
+    )
+    expected = dataclasses.replace(
+        tables,
+        **{f.name: getattr(tables, f.name).clone() for f in dataclasses.fields(tables)},
+    )
+    commit_slots(expected, commit)
+    moved = move(tables, device)
+    launch(moved, move(commit, device))
+    for field in dataclasses.fields(SlotTables):
+        mine, theirs = getattr(moved, field.name).cpu(), getattr(expected, field.name)
+        torch.testing.assert_close(mine, theirs, equal_nan=True, rtol=0, atol=0)
+    changed = (expected.num_tokens != tables.num_tokens).nonzero()[:, 0]
+    live = commit.slot_ids[commit.samples & (commit.slot_ids >= 0)]
+    assert set(changed.tolist()) <= set(live.tolist())
