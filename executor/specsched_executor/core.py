@@ -43,7 +43,9 @@ class ModelBatch:
     PAD_SLOT. query_start_loc: int64 [R+1]. context_lens: int64 [R], tokens in the cache after this
     step's rows are written. block_tables: int32 [R, max_blocks]. logit_rows: int64 [m], the rows
     whose logits are wanted. feature_layers: layers whose hidden states (the output of the layer,
-    before the final norm) are returned for the drafter.
+    before the final norm) are returned for the drafter. max_query_len, max_context_tokens: upper
+    bounds over the batch, for launches on a device whose sizes the host does not know; None: as
+    much as the shapes allow. There, rows past query_start_loc[R] are padding with slot PAD_SLOT.
     """
 
     token_ids: torch.Tensor
@@ -54,6 +56,8 @@ class ModelBatch:
     block_tables: torch.Tensor
     logit_rows: torch.Tensor
     feature_layers: tuple[int, ...] = ()
+    max_query_len: int | None = None
+    max_context_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from specsched_executor.core import KvCache, ModelBatch, ModelConfig, TargetOutput
 from specsched_executor.model.cpu_step_ops import CpuStepOps, whole_vectors
+from specsched_executor.model.device_step_ops import DeviceStepOps
 from specsched_executor.model.kv_cache import PagedKvCache
 from specsched_executor.model.linear import Linear
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
@@ -18,20 +19,25 @@ from specsched_executor.model.weights import DecoderWeights
 class DecoderModel:
     """Implements core.TargetModel for Llama and, with norms of queries and keys, Qwen3.
 
-    Activations are float32; only the matrix products run in the dtype of the weights.
+    On a CPU activations are float32 and only the matrix products run in the dtype of the weights;
+    on a device the residual stream alone is float32.
     """
 
     def __init__(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         config = spec.config
         frequencies = rope_frequencies(config.head_dim, config.rope_theta, spec.rope_scaling)
-        self._decoder = Decoder(
-            spec, weights, cos_sin_table(frequencies, config.max_context_tokens)
-        )
+        cos_sin = cos_sin_table(frequencies, config.max_context_tokens)
+        self._decoder = Decoder(spec, weights, cos_sin.to(weights.embedding.device))
 
     @property
     def config(self) -> ModelConfig:
         """Shape facts."""
         return self._decoder.spec.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self._decoder.weights.embedding.device
 
     @property
     def embedding(self) -> torch.Tensor:
@@ -44,11 +50,16 @@ class DecoderModel:
         return self._decoder.weights.lm_head
 
     def allocate_kv_cache(self, num_blocks: int, block_size: int) -> PagedKvCache:
-        """Memory for num_blocks * block_size tokens, float32; ValueError unless both are positive.
+        """Memory for num_blocks * block_size tokens; ValueError unless both are positive.
 
-        The fast attention needs a block_size that is 16, 32, 64, 128 or 256.
+        float32 on a CPU, where the fast attention needs a block_size of 16, 32, 64, 128 or 256; the
+        dtype of the weights on a device.
         """
         config = self.config
+        if self.device.type != "cpu":
+            shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
+            dtype = self.embedding.dtype
+            return PagedKvCache.allocate_on_device(config.num_layers, shape, dtype, self.device)
         return PagedKvCache.allocate(
             config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim
         )
@@ -79,6 +90,8 @@ class DecoderModel:
         return TargetOutput(logits=logits, features=features)
 
     def _step_ops(self, batch: ModelBatch, cache: PagedKvCache, residual: torch.Tensor) -> StepOps:
+        if residual.device.type != "cpu":
+            return DeviceStepOps(self._decoder, batch, cache, residual)
         if cache.storage is not None and whole_vectors(self._decoder.spec):
             return CpuStepOps(self._decoder, batch, cache.storage, residual)
         return TorchStepOps(self._decoder, batch, cache, residual)

@@ -45,6 +45,21 @@ class PagedKvCache:
         ]
         return cls(tuple(keys for keys, _ in layers), tuple(values for _, values in layers))
 
+    @classmethod
+    def allocate_on_device(
+        cls,
+        num_layers: int,
+        shape: tuple[int, int, int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> PagedKvCache:
+        """A zeroed cache in the layout of the device kernels, dense; `shape` is a layer's."""
+        keys, values = (
+            tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers))
+            for _ in range(2)
+        )
+        return cls(keys, values)
+
     @property
     def num_blocks(self) -> int:
         """Blocks a request's block table may name."""

@@ -44,6 +44,28 @@ class PlainLinear:
         return F.linear(x.to(self._weight.dtype), self._weight, self._bias).float()
 
 
+class DeviceLinear:
+    """On a device: inputs and outputs in the dtype of the weights, nothing converted.
+
+    `widens`: the product comes out in float32, as logits are wanted.
+    """
+
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, widens: bool = False
+    ) -> None:
+        self._weight = weight
+        self._bias = bias
+        self._widens = widens and weight.dtype != torch.float32
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x W^T + b: [n, in_features] -> [n, out_features]."""
+        if not self._widens:
+            return F.linear(x, self._weight, self._bias)
+        if x.is_cuda and self._bias is None:
+            return torch.mm(x, self._weight.T, out_dtype=torch.float32)
+        return F.linear(x, self._weight, self._bias).float()
+
+
 class MklLinear:
     """float32 weights packed for MKL; the originals are not kept."""
 
@@ -95,21 +117,33 @@ class LinearFactory:
     _CHECKED_ROWS: Final = (1, 5)
     _MAX_RELATIVE_ERROR: Final = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
-    def __init__(self, layout: LinearLayout, dtype: torch.dtype) -> None:
+    def __init__(
+        self, layout: LinearLayout, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> None:
         self._layout = layout
         self.dtype = dtype
+        self.device = torch.device(device)
         self._checked: dict[tuple[int, ...], bool] = {}
 
     def __call__(
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, copy: bool = False
     ) -> Linear:
         """A linear of these weights; `copy` when the caller will reuse their memory."""
+        if self.device.type != "cpu":
+            bias = None if bias is None else bias.to(self.device, self.dtype)
+            return DeviceLinear(weight.to(self.device, self.dtype), bias)
         weight, shared = weight.to(self.dtype), weight.dtype == self.dtype
         bias = None if bias is None else bias.to(self.dtype)
         packed = self._pack(weight, bias)
         if packed is not None:
             return packed
         return PlainLinear(weight.clone() if copy and shared else weight, bias)
+
+    def head(self, weight: torch.Tensor) -> Linear:
+        """The linear that gives logits: float32, whatever the weights are."""
+        if self.device.type == "cpu":
+            return self(weight)
+        return DeviceLinear(weight.to(self.device, self.dtype), widens=True)
 
     def _pack(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear | None:
         if self._layout is LinearLayout.PLAIN:

@@ -48,7 +48,9 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
     try:
         spec = _limit_context(checkpoint, options.max_context_tokens)
         tokenizer = checkpoint.load_tokenizer()
-        factory = LinearFactory(options.linear_layout, getattr(torch, options.dtype))
+        factory = LinearFactory(
+            options.linear_layout, getattr(torch, options.dtype), options.device
+        )
         with torch.inference_mode():
             weights = load_weights(checkpoint, factory)
     except TokenizerError as error:

@@ -14,12 +14,14 @@ class LoadOptions:
 
     dtype: precision of weights and matrix products. max_context_tokens: serve at most this many
     positions per request; None: what the checkpoint was made for. linear_layout: see LinearLayout.
+    device: where weights, cache and products are, as torch names it.
     Raises ValueError for a context that is not positive.
     """
 
     dtype: Dtype = Dtype.FLOAT32
     max_context_tokens: int | None = None
     linear_layout: LinearLayout = LinearLayout.AUTO
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.max_context_tokens is not None and self.max_context_tokens < 1:

@@ -89,6 +89,8 @@ class TorchStepOps:
             batch.query_start_loc,
             batch.context_lens,
             scale=config.head_dim**-0.5,
+            max_query_len=batch.max_query_len,
+            max_context_tokens=batch.max_context_tokens,
         )
         return attended.flatten(1)
 

@@ -40,14 +40,14 @@ def load_weights(checkpoint: Checkpoint, make_linear: LinearFactory) -> DecoderW
     vocabulary = (config.vocab_size, config.hidden_size)
     embedding = checkpoint.tensor("model.embed_tokens.weight", torch.empty(vocabulary))
     if config.tie_word_embeddings:
-        lm_head = make_linear(embedding)
+        lm_head = make_linear.head(embedding)
     else:
-        lm_head = make_linear(checkpoint.tensor("lm_head.weight", torch.empty(vocabulary)))
+        lm_head = make_linear.head(checkpoint.tensor("lm_head.weight", torch.empty(vocabulary)))
     reader = _LayerReader(checkpoint, make_linear)
     return DecoderWeights(
-        embedding=embedding.to(make_linear.dtype),
+        embedding=embedding.to(make_linear.device, make_linear.dtype),
         layers=tuple(reader.read(layer) for layer in range(config.num_layers)),
-        final_norm=checkpoint.tensor("model.norm.weight", torch.empty(config.hidden_size)),
+        final_norm=reader.norm("model.norm", config.hidden_size),
         lm_head=lm_head,
     )
 
@@ -78,7 +78,7 @@ class _LayerReader:
         attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
         out_bias, mlp_bias = self._spec.attention_out_bias, self._spec.mlp_bias
         return LayerWeights(
-            input_norm=self._norm(f"{prefix}input_layernorm", hidden),
+            input_norm=self.norm(f"{prefix}input_layernorm", hidden),
             qkv=self._fused(
                 {
                     f"{attention}q_proj": query,
@@ -91,7 +91,7 @@ class _LayerReader:
             query_norm=self._head_norm(f"{attention}q_norm"),
             key_norm=self._head_norm(f"{attention}k_norm"),
             output=self._fused({f"{attention}o_proj": hidden}, query, out_bias),
-            post_attention_norm=self._norm(f"{prefix}post_attention_layernorm", hidden),
+            post_attention_norm=self.norm(f"{prefix}post_attention_layernorm", hidden),
             gate_up=self._fused(
                 dict.fromkeys((f"{mlp}gate_proj", f"{mlp}up_proj"), config.intermediate_size),
                 hidden,
@@ -100,11 +100,12 @@ class _LayerReader:
             down=self._fused({f"{mlp}down_proj": hidden}, config.intermediate_size, mlp_bias),
         )
 
-    def _norm(self, name: str, size: int) -> torch.Tensor:
-        return self._checkpoint.tensor(f"{name}.weight", torch.empty(size))
+    def norm(self, name: str, size: int) -> torch.Tensor:
+        weight = self._checkpoint.tensor(f"{name}.weight", torch.empty(size))
+        return weight.to(self._make_linear.device)
 
     def _head_norm(self, name: str) -> torch.Tensor | None:
-        return self._norm(name, self._spec.config.head_dim) if self._spec.qk_norm else None
+        return self.norm(name, self._spec.config.head_dim) if self._spec.qk_norm else None
 
     def _fused(self, rows: dict[str, int], columns: int, has_bias: bool) -> Linear:
         """One linear of the named matrices stacked; `rows` gives the outputs of each."""
