@@ -12,6 +12,8 @@ from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
 
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.learning.document import load_state
+from specsched_scheduler.learning.errors import StateError
 from specsched_scheduler.planner import WarmUpError
 from specsched_scheduler.policies import PolicyError, build_policy
 from specsched_scheduler.service import SchedulerServer, ServiceError
@@ -27,9 +29,10 @@ def run(config: SchedulerConfig) -> int:
     configure_logging(config.log_level, config.log_format)
     try:
         policy = build_policy(config.policy)
+        state = load_state(config.learned_state) if config.learned_state else None
         run_dir = RunDir.open(config.run_dir)
-        asyncio.run(_serve(SchedulerServer(config, run_dir, policy), end))
-    except (PolicyError, RunDirError, ServiceError, WarmUpError) as error:
+        asyncio.run(_serve(SchedulerServer(config, run_dir, policy, state), end))
+    except (PolicyError, RunDirError, ServiceError, StateError, WarmUpError) as error:
         _log.error("cannot start", reason=str(error))
         return 2
     return 0

@@ -34,6 +34,14 @@ class SchedulerConfig(ProcessSettings):
         None, description="PEM certificates of who signs the executors' and operators' certificates"
     )
     policy: str = Field("throughput", description='Policy, e.g. "throughput" or "fixed(3)"')
+    learned_state: Path | None = Field(
+        None,
+        description="File of learned state to begin with, of `specsched calibration export`"
+        " or `specsched calibrate --out`",
+    )
+    freeze_learning: bool = Field(
+        False, description="Keep calibration and cost as they were at the start"
+    )
     max_attachments: int = Field(
         8, ge=1, le=64, description="Executors that may be attached at the same time"
     )

@@ -9,11 +9,14 @@
                            "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]}}]}
 
 An entry is for one kind of executor. Its calibration applies wherever model, drafter and k are the
-same; its cost only where the profile was taken under the same fingerprint.
+same (an empty name stands for any); its cost only where the profile was taken under the same
+fingerprint.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -38,6 +41,7 @@ __all__ = [
     "LearnedState",
     "SizeRatio",
     "calibration_part",
+    "load_state",
     "read_state",
     "write_state",
 ]
@@ -144,6 +148,11 @@ class Entry(_Strict):
                     )
         return self
 
+    @property
+    def kind(self) -> tuple[str, str, int, str]:
+        """What tells entries apart."""
+        return self.model, self.drafter, self.max_draft_tokens, self.cost_fingerprint
+
     def learned_calibration(self) -> Calibration:
         """Its calibration for decisions."""
         parts = [self.calibration.greedy, self.calibration.sampled]
@@ -160,11 +169,29 @@ class LearnedState(_Strict):
     version: Literal[1] = 1
     entries: tuple[Entry, ...] = ()
 
-    def calibration_of(self, model: str, drafter: str, max_draft_tokens: int) -> Entry | None:
-        """The entry whose calibration applies."""
-        wanted = (model, drafter, max_draft_tokens)
-        found = [e for e in self.entries if (e.model, e.drafter, e.max_draft_tokens) == wanted]
-        return found[-1] if found else None
+    def entry_of(
+        self, model: str, drafter: str, max_draft_tokens: int, cost_fingerprint: str = ""
+    ) -> Entry | None:
+        """The entry whose calibration applies, the one of this fingerprint if there is one; of
+        several the last."""
+        found = [
+            entry
+            for entry in self.entries
+            if entry.model in (model, "")
+            and entry.drafter in (drafter, "")
+            and entry.max_draft_tokens == max_draft_tokens
+        ]
+        exact = [entry for entry in found if entry.cost_fingerprint == cost_fingerprint]
+        best = exact or found
+        return best[-1] if best else None
+
+    def merged(self, entries: Iterable[Entry]) -> LearnedState:
+        """The same with these as well, in the place of others of the same kind."""
+        by_kind = {entry.kind: entry for entry in self.entries}
+        for entry in entries:
+            by_kind.pop(entry.kind, None)
+            by_kind[entry.kind] = entry
+        return LearnedState(entries=tuple(by_kind.values()))
 
 
 def calibration_part(calibration: Calibration, num_rows: tuple[int, ...]) -> CalibrationPart:
@@ -190,6 +217,16 @@ def read_state(text: str | bytes) -> LearnedState:
             for each in error.errors(include_url=False)
         ]
         raise StateError("; ".join(problems)) from error
+
+
+def load_state(path: Path) -> LearnedState:
+    """Read a file. Raises StateError that names it, for one that cannot be read too."""
+    try:
+        return read_state(path.read_bytes())
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}") from error
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from error
 
 
 def write_state(state: LearnedState) -> str:

@@ -1,4 +1,4 @@
-"""What was learned, on its way to the planner loop: changed between two decisions, never during one.
+"""What was learned, on its way to the planner loop: changed between decisions, never during one.
 
 Two buffers. The loop says at the begin of each decision which publication it goes by; the learner
 fills the other buffer, and only once the loop goes by the newest one: what is read is never
@@ -24,8 +24,8 @@ __all__ = [
     "cost_of",
     "new_learned",
     "publish_learned",
-    "take_publication",
     "take_probe",
+    "take_publication",
     "wanted_probe",
 ]
 
@@ -158,6 +158,11 @@ def take_publication(learned: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _as_int64(value: Any) -> Any:
+    return np.int64(value)
+
+
+@njit(cache=True, nogil=True)
 def calibration_of(learned: Any, buffer: int) -> Any:
     """The CalibrationTable of a buffer."""
     return CalibrationTable(
@@ -181,7 +186,7 @@ def cost_of(learned: Any, buffer: int) -> Any:
         learned.short_draft_slope_ms[buffer],
         numbers[_CONTEXT],
         numbers[_PROFILED_CONTEXT],
-        np.int64(numbers[_HAS_MODEL]),
+        _as_int64(numbers[_HAS_MODEL]),
         numbers[_NOISE],
     )
 

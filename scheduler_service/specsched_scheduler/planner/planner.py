@@ -16,7 +16,7 @@ from specsched_protocol.shm.plan_arrays import GatheredConfidences
 
 from specsched_scheduler.decision.calibration import CalibrationTable, identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
-from specsched_scheduler.decision.draft_length import DraftLength
+from specsched_scheduler.decision.draft_length import DraftLength, DraftLengthPlan
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.learning.pairing import StepConfidences
 from specsched_scheduler.planner import _ring as ring
@@ -194,6 +194,11 @@ class Planner:
                 self._learn(report)
             set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
         return reports
+
+    @property
+    def draft_length(self) -> DraftLengthPlan:
+        """How long drafts are to be, as learned."""
+        return self._draft_length.plan
 
     def drain_confidences(self) -> list[StepConfidences]:
         """Confidences of steps decided since the last call; losses are counted."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.wire import policy_to_message
+from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.policies import BuiltPolicy
 
 from .decisions import DecisionSender
 from .errors import InvalidMessageError
+from .learning_messages import calibration_to_message
+from .learning_report import attachment_learning
 from .planning import Planning
 
 __all__ = ["Attachment"]
-
-_REPORT_INTERVAL_S = 0.05
-"""The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
 
 
 class Attachment:
@@ -53,7 +54,7 @@ class Attachment:
         Raises InvalidMessageError for a message that has no place here.
         """
         reader = asyncio.create_task(self._read(requests))
-        reports = asyncio.create_task(self._read_reports())
+        self._learn()
         decisions = DecisionSender(self.planning, self._outbox.put_nowait)
         try:
             async for response in self._sent():
@@ -63,7 +64,6 @@ class Attachment:
         finally:
             decisions.close()
             reader.cancel()
-            reports.cancel()
 
     async def _sent(self) -> AsyncIterator[pb.AttachResponse]:
         while True:
@@ -93,6 +93,11 @@ class Attachment:
             seconds_since_heard=time.monotonic() - self._last_heard,
         )
 
+    def learning(self) -> pb.AttachmentLearning:
+        """What GetLearning tells of it; from any thread, may wait for a fit."""
+        planning, hello = self.planning, self.hello
+        return attachment_learning(planning, hello)
+
     def _heartbeat(self) -> pb.AttachResponse:
         step_id = self.planning.last_step_id
         return pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(last_step_id=step_id))
@@ -103,10 +108,16 @@ class Attachment:
             raise InvalidMessageError("steps on a stream that was welcomed with shared memory")
         feed.accept(steps)
 
-    async def _read_reports(self) -> None:
-        while True:
-            self.planning.read_reports()
-            await asyncio.sleep(_REPORT_INTERVAL_S)
+    def _learn(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(calibration: Calibration) -> None:
+            response = pb.AttachResponse(calibration=calibration_to_message(calibration))
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is there to tell
+                loop.call_soon_threadsafe(self._outbox.put_nowait, response)
+
+        self.planning.learning.on_calibration = tell
+        self.planning.learning.start()
 
     async def _read(self, requests: AsyncIterator[pb.AttachRequest]) -> None:
         reason = "the executor ended the stream"

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from specsched_scheduler.learning.document import LearnedState
 from specsched_scheduler.policies import BuiltPolicy, PolicyError
 from specsched_scheduler.policies.builtin import Fixed
 
 from .attachment import Attachment
 from .errors import NotReadyError, TooManyAttachmentsError
+from .learned import LearnedStates
+from .learning_messages import executor_kind
 
 __all__ = ["Attachments"]
 
@@ -18,8 +21,9 @@ __all__ = ["Attachments"]
 class Attachments:
     """Registry of attachments. Lives on the server's event loop, so it needs no lock."""
 
-    def __init__(self, policy: BuiltPolicy, max_attachments: int) -> None:
+    def __init__(self, policy: BuiltPolicy, max_attachments: int, learned: LearnedStates) -> None:
         self.policy = policy
+        self.learned = learned
         self._max_attachments = max_attachments
         self._members: list[Attachment] = []
         self._num_admitted = 0
@@ -55,7 +59,11 @@ class Attachments:
 
     @contextmanager
     def member(self, attachment: Attachment) -> Iterator[None]:
-        """Have `attachment` follow policy changes and show in the status while it lasts."""
+        """Have `attachment` follow policy changes and show in the status while it lasts.
+
+        Raises NotReadyError once `close` was called: nobody would end its stream.
+        """
+        self.check_open()
         if attachment.planning.policy != self.policy:  # it changed while this one was opened
             attachment.follow(self.policy)
         self._members.append(attachment)
@@ -63,6 +71,7 @@ class Attachments:
             yield
         finally:
             self._members.remove(attachment)
+            self.learned.keep(attachment.planning.learning.entry())
 
     def set_policy(self, policy: BuiltPolicy) -> BuiltPolicy:
         """Plan every attachment by `policy` from its next decision on; return the previous one.
@@ -75,6 +84,28 @@ class Attachments:
             attachment.follow(policy)
         return previous
 
+    def set_frozen(self, *, is_frozen: bool) -> bool:
+        """Have all that is learned stay as it is, or not; returns whether it did before."""
+        previous, self.learned.is_frozen = self.learned.is_frozen, is_frozen
+        for attachment in self._members:
+            attachment.planning.learning.set_frozen(is_frozen=is_frozen)
+        return previous
+
+    def adopt(self, state: LearnedState) -> int:
+        """Go on from `state`, here and in attachments to come; how many here know their kind."""
+        self.learned.adopt(state)
+        num_applied = 0
+        for attachment in self._members:
+            entry = LearnedStates(state, is_frozen=True).of(executor_kind(attachment.hello))
+            if entry is not None:
+                attachment.planning.learning.restore(entry)
+                num_applied += 1
+        return num_applied
+
+    def document(self) -> LearnedState:
+        """Everything learned, now."""
+        return self.learned.document([a.planning.learning.entry() for a in self._members])
+
     def _check_effect(self, policy: BuiltPolicy) -> None:
         # With nobody attached there is nothing to compare with: an executor may come with more.
         longest = max((each.hello.model.max_draft_tokens for each in self._members), default=None)
@@ -86,9 +117,12 @@ class Attachments:
                 f" accepted: 0 to {longest}"
             )
 
-    async def close(self) -> None:
-        """Admit nobody any more, end every stream and wait until all are gone."""
+    def close(self) -> None:
+        """Admit nobody any more and end every stream."""
         self.closed = True
         for attachment in self:
             attachment.end("this scheduler is shutting down")
+
+    async def wait_until_empty(self) -> None:
+        """Wait until all are gone that were admitted."""
         await self._empty.wait()

@@ -17,6 +17,7 @@ from typing import Final
 import grpc
 
 from specsched_scheduler.decision.errors import DecisionError
+from specsched_scheduler.learning.errors import LearningError
 
 __all__ = [
     "STATUS_OF",
@@ -61,6 +62,7 @@ class ListenError(ServiceError):
 STATUS_OF: Final[Mapping[type[Exception], grpc.StatusCode]] = {
     InvalidMessageError: grpc.StatusCode.INVALID_ARGUMENT,
     DecisionError: grpc.StatusCode.INVALID_ARGUMENT,
+    LearningError: grpc.StatusCode.INVALID_ARGUMENT,
     PeerRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
     TooManyAttachmentsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotReadyError: grpc.StatusCode.UNAVAILABLE,

@@ -8,10 +8,15 @@ from dataclasses import asdict
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
+from specsched_scheduler.learning.learner import Learner
 from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision
 from specsched_scheduler.policies import BuiltPolicy
 
+from .learned import LearnedStates
+from .learning import LearningThread
+from .learning_messages import calibration_from_message, executor_kind
 from .selection import select_policy
 from .transports import StepTransport
 from .wire import decision_message
@@ -22,9 +27,11 @@ _MAX_REMEMBERED_POLICIES = 64
 
 
 class Planning:
-    """Plans the steps of one executor from now on until closed. Lives on the server's event loop.
+    """Plans the steps of one executor from now on until closed, and learns from them.
 
-    Raises InvalidRequestError for an impossible cost profile in `hello`.
+    Lives on the server's event loop. learned: what is known of executors of its kind, to begin
+    with. Raises InvalidRequestError for an impossible cost profile in `hello`, StateError for an
+    impossible calibration.
     """
 
     def __init__(
@@ -33,6 +40,7 @@ class Planning:
         hello: pb.Hello,
         policy: BuiltPolicy,
         config: PlannerConfig,
+        learned: LearnedStates,
     ) -> None:
         self.transport = transport
         self._policies = {0: policy}
@@ -40,11 +48,21 @@ class Planning:
         model = cost_model_from_message(hello.cost, self._max_draft_tokens)
         self._has_model = model.has_model
         selection = select_policy(policy, policy_id=0)
+        kind = executor_kind(hello)
+        calibration = calibration_from_message(hello.calibration, kind.max_draft_tokens)
         self._planner = Planner(transport.regions, selection, model, config)
+        self.learning = LearningThread(self._planner, Learner(kind, model))
+        self.learning.set_frozen(is_frozen=learned.is_frozen)
+        known = learned.of(kind)
+        if known is not None:
+            self.learning.restore(known)
+        elif hello.HasField("calibration"):
+            self.learning.begin_with(calibration)
         self._planner.start()
 
     async def close(self) -> None:
-        """End the planner; its last decision is made or never."""
+        """End learner and planner; its last decision is made or never."""
+        await asyncio.to_thread(self.learning.stop)
         await asyncio.to_thread(self._planner.stop)
 
     @property
@@ -64,11 +82,7 @@ class Planning:
         """Price steps by `cost` from the next decision on; InvalidRequestError if impossible."""
         model = cost_model_from_message(cost, self._max_draft_tokens)
         self._has_model = model.has_model
-        self._planner.set_cost_model(model)
-
-    def read_reports(self) -> None:
-        """Take the finished steps off the ring before newer ones overwrite them."""
-        self._planner.drain_reports()
+        self.learning.set_profile(model, cost.fingerprint)
 
     @property
     def model_state(self) -> plan_pb2.ModelState.ValueType:
@@ -89,6 +103,15 @@ class Planning:
             totals["num_lost_reports"] += feed.num_invalid_reports
         names = [field.name for field in pb.PlannerCounters.DESCRIPTOR.fields]
         return pb.PlannerCounters(**{name: totals[name] for name in names})
+
+    @property
+    def num_lost_confidences(self) -> int:
+        """Steps whose confidences could not be kept for learning."""
+        return self._planner.num_lost_confidences
+
+    def draft_length(self) -> DraftLengthPlan:
+        """How long drafts are to be."""
+        return self._planner.draft_length
 
     def newest(self) -> RecentDecision | None:
         """The newest decision, if there is any."""

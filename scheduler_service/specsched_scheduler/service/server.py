@@ -18,12 +18,14 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
 
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.learning.document import LearnedState
 from specsched_scheduler.planner import PlannerConfig, warm_up
 from specsched_scheduler.policies import BuiltPolicy
 
 from .abandonable import in_daemon_thread
 from .attachments import Attachments
 from .errors import STATUS_OF
+from .learned import LearnedStates
 from .listening import KEEPALIVE_OPTIONS, listen_on_socket, listen_on_tcp
 from .servicer import Identity, SchedulerServicer
 from .socket_claim import claim_socket
@@ -43,13 +45,20 @@ class SchedulerServer:
     tcp_port: the port that is listened on, None before and without.
     """
 
-    def __init__(self, config: SchedulerConfig, run_dir: RunDir, policy: BuiltPolicy) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        run_dir: RunDir,
+        policy: BuiltPolicy,
+        state: LearnedState | None = None,
+    ) -> None:
         self.socket_path = run_dir.scheduler_socket(config.name)
         self.tcp_port: int | None = None
         self._config = config
         self._stop = asyncio.Event()
         self._warmed = asyncio.Event()
-        self._attachments = Attachments(policy, config.max_attachments)
+        learned = LearnedStates(state or LearnedState(), is_frozen=config.freeze_learning)
+        self._attachments = Attachments(policy, config.max_attachments, learned)
         self._health = health.aio.HealthServicer()
 
     def stop(self) -> None:
@@ -140,10 +149,11 @@ class SchedulerServer:
 
     async def _shut_down(self, server: grpc.aio.Server) -> None:
         await self._health.enter_graceful_shutdown()
-        self._warmed.set()  # nobody waits for a warm-up that will not end
+        self._attachments.close()
+        self._warmed.set()  # who waits for it is told; nobody waits for what will not end
         grace_s = self._config.shutdown_grace_ms / 1e3
         try:
-            await asyncio.wait_for(self._attachments.close(), grace_s)
+            await asyncio.wait_for(self._attachments.wait_until_empty(), grace_s)
         except TimeoutError:
             _log.warning("executors still attached at the end of the grace period")
         await server.stop(grace_s)

@@ -23,6 +23,7 @@ from specsched_scheduler.decision.wire import (
     policy_from_message,
     policy_to_message,
 )
+from specsched_scheduler.learning.document import read_state, write_state
 from specsched_scheduler.planner import PlannerConfig
 from specsched_scheduler.policies import available_policies
 
@@ -89,7 +90,8 @@ class SchedulerServicer(SchedulerServiceServicer):
                 max_message_bytes=self._max_message_bytes,
             )
             policy = self._attachments.policy
-            planning = Planning(transport, hello, policy, self._planner_config)
+            learned = self._attachments.learned
+            planning = Planning(transport, hello, policy, self._planner_config, learned)
             attachment = Attachment(hello, planning, self._heartbeat_s)
             log = _log.bind(executor=hello.executor_name, lane=hello.lane, epoch=hello.epoch)
             try:
@@ -146,6 +148,40 @@ class SchedulerServicer(SchedulerServiceServicer):
         """Wait until the compiled paths may be used; NotReadyError if that is not to come."""
         await self._warmed.wait()
         self._attachments.check_open()
+
+    async def GetLearning(
+        self, request: pb.GetLearningRequest, context: _Context
+    ) -> pb.GetLearningResponse:
+        """What was learned of each attached executor, and from how much."""
+        attachments = list(self._attachments)
+        learning = await asyncio.to_thread(lambda: [each.learning() for each in attachments])
+        return pb.GetLearningResponse(
+            frozen=self._attachments.learned.is_frozen, attachments=learning
+        )
+
+    async def SetLearning(
+        self, request: pb.SetLearningRequest, context: _Context
+    ) -> pb.SetLearningResponse:
+        """Keep what was learned as it is, or go on learning; every attachment alike."""
+        was_frozen = self._attachments.set_frozen(is_frozen=request.frozen)
+        _log.info("learning changed", frozen=request.frozen, was_frozen=was_frozen)
+        return pb.SetLearningResponse(frozen=request.frozen, was_frozen=was_frozen)
+
+    async def ExportState(
+        self, request: pb.ExportStateRequest, context: _Context
+    ) -> pb.ExportStateResponse:
+        """Everything learned as one document."""
+        return pb.ExportStateResponse(document=write_state(self._attachments.document()))
+
+    async def ImportState(
+        self, request: pb.ImportStateRequest, context: _Context
+    ) -> pb.ImportStateResponse:
+        """Go on from a document; one that is malformed changes nothing."""
+        state = read_state(request.document)
+        num_applied = self._attachments.adopt(state)
+        num_entries = len(state.entries)
+        _log.info("learned state imported", entries=num_entries, applied=num_applied)
+        return pb.ImportStateResponse(num_entries=num_entries, num_applied=num_applied)
 
     async def _read_hello(self, requests: AsyncIterator[pb.AttachRequest]) -> pb.Hello:
         try:

@@ -48,7 +48,7 @@ def state() -> LearnedState:
 def test_what_is_written_is_read():
     again = read_state(write_state(state()))
     assert again == state()
-    entry = again.calibration_of("m", "d", K)
+    entry = again.entry_of("m", "d", K)
     calibration = entry.learned_calibration()
     assert calibration.temperature[GREEDY].tolist() == [0.9, 1.1, 1.0]
     assert (calibration.temperature[SAMPLED] == 1.0).all()
@@ -57,8 +57,8 @@ def test_what_is_written_is_read():
 
 
 def test_an_entry_is_for_its_own_kind_of_executor():
-    assert state().calibration_of("m", "d", K + 1) is None
-    assert state().calibration_of("other", "d", K) is None
+    assert state().entry_of("m", "d", K + 1) is None
+    assert state().entry_of("other", "d", K) is None
 
 
 @pytest.mark.parametrize(

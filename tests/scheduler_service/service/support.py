@@ -72,13 +72,13 @@ class AttachCall:
         await self.call.write(pb.AttachRequest(**message))
 
     async def receive(self, kind: str) -> Any:
-        """The next message that is no heartbeat; it must be of this kind."""
+        """The next message of this kind; only what comes by itself may come before it."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 response = await self.call.read()
                 assert response is not grpc.aio.EOF, await self.status()
                 got = response.WhichOneof("message")
-                if got != "heartbeat" or kind == "heartbeat":
+                if got == kind or got not in ("heartbeat", "calibration"):
                     assert got == kind, response
                     return getattr(response, kind)
 

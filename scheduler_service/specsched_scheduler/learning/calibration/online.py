@@ -18,7 +18,7 @@ from specsched_scheduler.learning.calibration.fit import FitConfig, fit_class
 from specsched_scheduler.learning.calibration.observations import Observations
 from specsched_scheduler.learning.calibration.parameters import Calibration, survival
 
-__all__ = ["ClassProgress", "OnlineCalibrator", "OnlineConfig"]
+__all__ = ["ClassProgress", "OnlineCalibrator", "OnlineConfig", "PositionShare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,17 @@ class ClassProgress:
     num_rows: int = 0
     num_refits: int = 0
     num_changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PositionShare:
+    """Of the drafts remembered that were verified up to a position: how many, the share that was
+    accepted up to it, and the shares expected by raw and by calibrated confidences."""
+
+    num_drafts: int
+    accepted: float
+    raw: float
+    calibrated: float
 
 
 class OnlineCalibrator:
@@ -77,6 +88,23 @@ class OnlineCalibrator:
             if sum(map(len, self._pending[of_class])) >= needed:
                 self._refit(of_class)
         return not self.calibration.equals(before)
+
+    def shares(self, of_class: int) -> list[PositionShare]:
+        """How far expectations hold, by draft position; 0 throughout where there are no drafts."""
+        rows = _concatenate([self._memory[of_class], *self._pending[of_class]])
+        k, calibration = rows.max_draft_tokens, self.calibration
+        raw = survival(rows.logit, np.ones(k), np.zeros(k))
+        calibrated = survival(
+            rows.logit, calibration.temperature[of_class], calibration.intercept[of_class]
+        )
+        shares = []
+        for position in range(k):
+            known = rows.is_known(position)
+            num = int(known.sum())
+            outcomes = (rows.reached(position), raw[:, position], calibrated[:, position])
+            means = [float(each[known].mean()) if num else 0.0 for each in outcomes]
+            shares.append(PositionShare(num, *means))
+        return shares
 
     def restore(self, calibration: Calibration) -> None:
         """Go on from `calibration`; what was observed so far is forgotten."""

@@ -147,6 +147,11 @@ class CostCorrector:
         context = ContextCost(float(self._terms[2]), self._profiled)
         return replace(model, verify=self._corrected_verify(), context=context)
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether there is anything to be kept."""
+        return self._num_at_update > 0 or self._is_handed_over
+
     def probe_rows(self) -> int:
         """Rows of a size to be tried again in a step that can, 0 for none; see SizeProbes."""
         return self._probes.next_rows(self._num_seen) if self._table.has_model else 0

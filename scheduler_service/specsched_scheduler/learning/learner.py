@@ -1,0 +1,126 @@
+"""Everything that is learned of one executor, from its reports and confidences. Pure: no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from specsched_protocol.plan import StepReport
+
+from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.learning.calibration.online import OnlineCalibrator
+from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.cost.corrector import CostCorrector
+from specsched_scheduler.learning.cost.samples import CostSample
+from specsched_scheduler.learning.document import CostPart, Entry, calibration_part
+from specsched_scheduler.learning.pairing import Pairing, StepConfidences
+
+__all__ = ["ExecutorKind", "Learner"]
+
+_MIN_NEW_SAMPLES = 16
+"""Steps before the next fit of the cost."""
+_MIN_VERIFICATION_SHARE = 7 / 8
+"""Steps with more rows of prefill are not what was profiled: those rows give no logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorKind:
+    """What learned state applies to. cost_fingerprint: of the profile, for the cost alone."""
+
+    model: str
+    drafter: str
+    max_draft_tokens: int
+    cost_fingerprint: str = ""
+
+
+class Learner:
+    """One thread. calibrator, corrector, pairing: the parts, to be looked at.
+
+    start: where confidences were judged before. is_frozen: keep what was learned as it is.
+    """
+
+    def __init__(
+        self, kind: ExecutorKind, profile: CostModel, start: Calibration | None = None
+    ) -> None:
+        self.kind = kind
+        self.is_frozen = False
+        self.pairing = Pairing()
+        self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
+        self.corrector = CostCorrector(profile)
+        self._last: StepReport | None = None
+        self._num_new_samples = 0
+
+    def observe(
+        self, reports: Iterable[StepReport], confidences: Iterable[StepConfidences]
+    ) -> None:
+        """Take in finished steps, in order, and confidences of drafts that these or later ones
+        verified."""
+        for step in confidences:
+            self.pairing.add(step)
+        for report in reports:
+            paired = self.pairing.take(report)
+            if not self.is_frozen:
+                if paired is not None:
+                    self.calibrator.observe(*paired)
+                self._observe_cost(report)
+
+    def update(self) -> bool:
+        """Learn from what was observed; whether decisions may come out otherwise."""
+        if self.is_frozen:
+            return False
+        changed = self.calibrator.update()
+        if self._num_new_samples >= _MIN_NEW_SAMPLES:
+            self._num_new_samples = 0
+            changed |= self.corrector.update()
+        return changed
+
+    def probe_rows(self) -> int:
+        """Rows of a step whose cost should be seen again, 0 for none now."""
+        return 0 if self.is_frozen else self.corrector.probe_rows()
+
+    def set_profile(self, profile: CostModel, fingerprint: str) -> None:
+        """Go by another profile: what was learned of the cost was relative to the last one."""
+        kind = self.kind
+        self.kind = ExecutorKind(kind.model, kind.drafter, kind.max_draft_tokens, fingerprint)
+        self.corrector = CostCorrector(profile)
+        self._last = None
+
+    def entry(self) -> Entry:
+        """What was learned, to be kept or handed over."""
+        kind, progress = self.kind, self.calibrator.progress
+        num_rows = tuple(each.num_rows for each in progress)
+        return Entry(
+            model=kind.model,
+            drafter=kind.drafter,
+            max_draft_tokens=kind.max_draft_tokens,
+            cost_fingerprint=kind.cost_fingerprint,
+            calibration=calibration_part(self.calibrator.calibration, num_rows),
+            cost=CostPart.of(self.corrector.correction()) if self.corrector.has_learned else None,
+        )
+
+    def restore(self, entry: Entry) -> None:
+        """Go on from what was learned elsewhere; the cost only where it was of this profile."""
+        self.calibrator.restore(entry.learned_calibration())
+        if entry.cost is not None and entry.cost_fingerprint == self.kind.cost_fingerprint:
+            self.corrector.restore(entry.cost.correction())
+
+    def _observe_cost(self, report: StepReport) -> None:
+        """A report teaches once the next one tells how long the drafts were that it timed."""
+        last, self._last = self._last, report
+        if last is None or last.num_tokens == 0:
+            return
+        verification = last.num_tokens - last.num_prefill_tokens
+        if verification < _MIN_VERIFICATION_SHARE * last.num_tokens:
+            return
+        is_next = report.step_id == last.step_id + 1
+        self._num_new_samples += 1
+        self.corrector.observe(
+            CostSample(
+                num_tokens=last.padded_num_tokens,
+                num_sampling=last.num_sampling,
+                context_tokens=last.context_tokens,
+                verify_ms=last.verify_ms,
+                draft_ms=last.draft_ms,
+                draft_tokens=report.asked_draft_tokens if is_next else 0,
+            )
+        )

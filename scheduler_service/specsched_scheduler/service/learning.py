@@ -1,0 +1,132 @@
+"""The thread that learns from one executor's steps. Decisions never wait for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.document import Entry
+from specsched_scheduler.learning.learner import Learner
+from specsched_scheduler.planner import Planner
+
+__all__ = ["LearningThread"]
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger(__name__)
+
+_INTERVAL_S = 0.05
+"""The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
+_REST_PER_WORK = 19.0
+"""Time after a fit, in its own length, before the next one: a twentieth of a core, and of the
+interpreter that the event loop needs too."""
+
+
+class LearningThread:
+    """Takes a planner's reports and confidences, learns, tells the planner and `on_calibration`.
+
+    on_calibration: called from this thread with each calibration that decisions go by, the first
+    one included; set it before `start`. All methods may be called from any thread; they may wait
+    for a fit, which takes up to some tens of milliseconds.
+    """
+
+    def __init__(self, planner: Planner, learner: Learner) -> None:
+        self.on_calibration: Callable[[Calibration], object] = lambda _: None
+        self.num_publications = 0
+        self.num_probes = 0
+        self._planner = planner
+        self._learner = learner
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
+        self._next_fit_s = 0.0
+        self._must_publish = False
+        self._told: Calibration | None = None
+
+    def start(self) -> None:
+        """Begin to learn. Once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait until it has."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def restore(self, entry: Entry) -> None:
+        """Go on from what was learned elsewhere, frozen or not."""
+        with self._lock:
+            self._learner.restore(entry)
+            self._must_publish = True
+
+    def begin_with(self, calibration: Calibration) -> None:
+        """Go on from a calibration that was measured beforehand."""
+        with self._lock:
+            self._learner.calibrator.restore(calibration)
+            self._must_publish = True
+
+    def set_frozen(self, *, is_frozen: bool) -> None:
+        """Keep what was learned as it is, or go on learning."""
+        with self._lock:
+            self._learner.is_frozen = is_frozen
+            if is_frozen:
+                self._planner.ask_probe(0)
+
+    def set_profile(self, profile: CostModel, fingerprint: str) -> None:
+        """Price steps by another profile, and learn anew what it is off by."""
+        with self._lock:
+            self._learner.set_profile(profile, fingerprint)
+            self._planner.set_cost_model(profile)
+            self._planner.ask_probe(0)
+
+    def entry(self) -> Entry:
+        """What was learned."""
+        with self._lock:
+            return self._learner.entry()
+
+    def look(self, read: Callable[[Learner], _T]) -> _T:
+        """What `read` makes of the learner while nothing changes."""
+        with self._lock:
+            return read(self._learner)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_INTERVAL_S):
+            try:
+                with self._lock:
+                    self._follow()
+            except Exception:  # noqa: BLE001 - deciding goes on without learning
+                _log.exception("learning failed, it goes on frozen")
+                self._learner.is_frozen = True
+
+    def _follow(self) -> None:
+        # Reports first: the confidences of their drafts were seen before they were written.
+        reports = self._planner.drain_reports()
+        self._learner.observe(reports, self._planner.drain_confidences())
+        started = time.monotonic()
+        if started >= self._next_fit_s:
+            self._must_publish |= self._learner.update()
+            worked_s = time.monotonic() - started
+            self._next_fit_s = started + worked_s * (1.0 + _REST_PER_WORK)
+        if self._must_publish or self._told is None:
+            self._publish()
+        probe_rows = self._learner.probe_rows()
+        if probe_rows:
+            self._planner.ask_probe(probe_rows)
+            self.num_probes += 1
+
+    def _publish(self) -> None:
+        calibration = self._learner.calibrator.calibration
+        table = self._learner.corrector.model().compile()
+        if not self._planner.publish(calibration.compile(), table):
+            return  # no step was decided since the last time
+        self._must_publish = False
+        self.num_publications += 1
+        if self._told is None or not calibration.equals(self._told):
+            self._told = calibration
+            self.on_calibration(calibration)
