@@ -5,6 +5,7 @@ from __future__ import annotations
 from .endpoints import SchedulerEndpoint
 from .manager import AttachManager, AttachmentInfo
 from .seams import AttachConfig, ExecutorFacts, LaneHost
+from .supervision import SupervisionConfig
 
 __all__ = [
     "AttachConfig",
@@ -13,4 +14,5 @@ __all__ = [
     "ExecutorFacts",
     "LaneHost",
     "SchedulerEndpoint",
+    "SupervisionConfig",
 ]

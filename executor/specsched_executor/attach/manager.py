@@ -1,21 +1,25 @@
-"""Finds schedulers in the run directory, keeps a session with each, chooses the active one."""
+"""Finds schedulers in the run directory and keeps a session with each."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import structlog
 from specsched_protocol.handoff import HandoffError
 from specsched_protocol.run_dir import RunDir
-from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_executor.transport.lanes import LaneError
 
+from .candidates import Candidate, Candidates
 from .endpoints import SchedulerEndpoint
+from .following import Following
+from .info import AttachmentInfo, policy_text
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .session import AttachSession, SessionError
 
@@ -26,55 +30,12 @@ _log = structlog.get_logger(__name__)
 _STOP_TIMEOUT_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class AttachmentInfo:
-    """A scheduler this executor is attached to, as seen now.
-
-    target: what was dialled. transport: "shared_memory" or "inline", the latter with a reason.
-    """
-
-    scheduler_name: str
-    target: str
-    scheduler_version: str
-    policy: plan_pb2.PolicySpec
-    transport: str
-    transport_reason: str
-    lane: int
-    epoch: int
-    active: bool
-
-    def to_message(self) -> executor_pb2.AttachedScheduler:
-        """For the executor's own API."""
-        return executor_pb2.AttachedScheduler(
-            name=self.scheduler_name,
-            version=self.scheduler_version,
-            target=self.target,
-            transport=scheduler_pb2.Transport.Value(f"TRANSPORT_{self.transport.upper()}"),
-            transport_reason=self.transport_reason,
-            lane=self.lane,
-            epoch=self.epoch,
-            active=self.active,
-            policy=self.policy,
-        )
-
-
-@dataclass(slots=True)
-class _Candidate:
-    """An endpoint that was seen; `identity` tells a rebound socket from the old one."""
-
-    identity: tuple[int, int]
-    backoff_ms: float
-    not_before: float = 0.0
-    last_reason: str | None = None
-    session: AttachSession | None = None
-
-
 class AttachManager:
-    """Daemon threads that keep the executor attached: one looks for sockets, one runs each session.
+    """Daemon threads that keep the executor attached.
 
-    The engine thread is never entered: lanes are the only thing shared with it, through `LaneHost`.
-    The first scheduler that is ready becomes active; when it is gone, the one attached longest
-    takes its place, and a lane is closed before anything else is done about its loss.
+    One looks for sockets, one runs each session, one watches who is followed and compares the
+    others. The engine thread is never entered: lanes are the only thing shared with it, through
+    `LaneHost`.
     """
 
     def __init__(
@@ -89,28 +50,26 @@ class AttachManager:
         self._facts = facts
         self._config = config or AttachConfig()
         self._lock = threading.Lock()
-        self._candidates: dict[SchedulerEndpoint, _Candidate] = {}
-        self._attached: list[AttachSession] = []  # ready ones, oldest first
-        self._active: AttachSession | None = None
+        self._candidates = Candidates(self._config)
+        self._following = Following(lanes, self._config.supervision)
         self._stopping = threading.Event()
         self._threads: set[threading.Thread] = set()
-        self._poller = threading.Thread(target=self._poll, name="attach-poll", daemon=True)
+        lanes.set_cost(facts.cost)
 
     def start(self) -> None:
         """Begin to look for schedulers; returns at once."""
-        self._poller.start()
+        for target, name in ((self._poll, "attach-poll"), (self._supervise, "attach-watch")):
+            self._start_thread(threading.Thread(target=target, name=name, daemon=True))
 
     def stop(self) -> None:
         """Detach from every scheduler and end all threads, waiting a bounded time for them."""
         self._stopping.set()
         with self._lock:
-            sessions = [c.session for c in self._candidates.values() if c.session]
+            sessions = self._candidates.sessions()
             threads = [*self._threads]
         for session in sessions:
             session.detach("the executor is stopping")
         deadline = time.monotonic() + _STOP_TIMEOUT_S
-        if self._poller.ident is not None:  # it was started
-            threads.append(self._poller)
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for session in sessions:
@@ -120,20 +79,43 @@ class AttachManager:
         """Give attached and future schedulers a new cost profile."""
         with self._lock:
             self._facts = replace(self._facts, cost=cost)
-            for session in self._attached:
-                session.send_cost(cost)
+            sessions = self._candidates.sessions()
+        self._lanes.set_cost(cost)
+        for session in sessions:  # one that is not ready yet was told the old one in its Hello
+            session.send_cost(cost)
 
     def attachments(self) -> tuple[AttachmentInfo, ...]:
         """The schedulers attached and ready now, oldest first."""
-        with self._lock:
-            return tuple(_info(session, session is self._active) for session in self._attached)
+        return self._following.infos()
 
-    # ----- the polling thread -----
+    def num_switches(self) -> Mapping[str, int]:
+        """Changes of the active scheduler by reason."""
+        return self._following.num_switches()
+
+    @property
+    def elected_name(self) -> str:
+        """The scheduler that is to be followed when it is attached; empty: none yet."""
+        return self._following.elected_name
+
+    # ----- the polling and the watching thread -----
+
+    def _start_thread(self, thread: threading.Thread) -> None:
+        self._threads.add(thread)
+        thread.start()
 
     def _poll(self) -> None:
-        next_heartbeat = 0.0
         while not self._stopping.wait(self._config.poll_ms / 1e3):
-            self._dial_new_endpoints()
+            sockets = map(SchedulerEndpoint.of_socket, self._run_dir.scheduler_sockets())
+            endpoints = [*sockets, *self._config.endpoints]
+            with self._lock:
+                for candidate in self._candidates.due(endpoints):
+                    self._dial(candidate)
+
+    def _supervise(self) -> None:
+        next_heartbeat = 0.0
+        while not self._stopping.wait(self._config.supervise_ms / 1e3):
+            self._lanes.compare_shadows()
+            self._following.tick()
             now = time.monotonic()
             if now >= next_heartbeat:
                 next_heartbeat = now + self._config.heartbeat_ms / 1e3
@@ -142,71 +124,38 @@ class AttachManager:
     def _send_heartbeats(self) -> None:
         step_id = self._facts.current_step_id()
         with self._lock:
-            for session in self._attached:
+            sessions = self._candidates.sessions()
+        for session in sessions:
+            if session.ready:
                 session.send_heartbeat(step_id)
+        self._following.tell()
 
-    def _dial_new_endpoints(self) -> None:
-        sockets = map(SchedulerEndpoint.of_socket, self._run_dir.scheduler_sockets())
-        endpoints = [*sockets, *self._config.endpoints]
-        with self._lock:
-            for endpoint in set(self._candidates) - set(endpoints):
-                if self._candidates[endpoint].session is None:
-                    del self._candidates[endpoint]
-        for endpoint in endpoints:
-            self._consider(endpoint)
-
-    def _consider(self, endpoint: SchedulerEndpoint) -> None:
-        identity = endpoint.identity()
-        if identity is None:
-            return
-        with self._lock:
-            candidate = self._candidates.get(endpoint)
-            if candidate is None:
-                candidate = _Candidate(identity, self._config.min_backoff_ms)
-                self._candidates[endpoint] = candidate
-            elif candidate.session is not None:
-                return
-            elif candidate.identity != identity:  # a new process: the old one's failures are void
-                candidate.identity = identity
-                candidate.backoff_ms = self._config.min_backoff_ms
-                candidate.not_before = 0.0
-            if time.monotonic() < candidate.not_before:
-                return
-            self._dial(endpoint, candidate)
-
-    def _dial(self, endpoint: SchedulerEndpoint, candidate: _Candidate) -> None:
+    def _dial(self, candidate: Candidate) -> None:
+        endpoint = candidate.endpoint
         shares_memory = self._config.shares_memory and endpoint.is_local
         try:
             offer = self._lanes.open_lane(share_memory=shares_memory)
         except (LaneError, HandoffError) as error:
-            self._back_off(endpoint, candidate, str(error))
+            self._candidates.failed(candidate, str(error))
             return
         run_inline = partial(self._lanes.run_inline, offer.lane)
-        candidate.session = AttachSession(endpoint, self._facts, offer, self._config, run_inline)
-        thread = threading.Thread(
-            target=self._run_session, args=[candidate], name=f"attach-{endpoint.name}", daemon=True
+        session = AttachSession(endpoint, self._facts, offer, self._config, run_inline)
+        candidate.session = session
+        self._start_thread(
+            threading.Thread(
+                target=self._run_session,
+                args=[candidate, session],
+                name=f"attach-{endpoint.name}",
+                daemon=True,
+            )
         )
-        self._threads.add(thread)
-        thread.start()
-
-    def _back_off(self, endpoint: SchedulerEndpoint, candidate: _Candidate, reason: str) -> None:
-        # Jitter keeps executors that lost the same scheduler from dialing in step.
-        wait_ms = candidate.backoff_ms * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
-        candidate.not_before = time.monotonic() + wait_ms / 1e3
-        candidate.backoff_ms = min(candidate.backoff_ms * 2, self._config.max_backoff_ms)
-        if reason != candidate.last_reason:
-            _log.warning("cannot attach", scheduler=endpoint.name, reason=reason)
-        candidate.last_reason = reason
 
     # ----- the threads of the sessions -----
 
-    def _run_session(self, candidate: _Candidate) -> None:
-        session = candidate.session
-        if session is None:  # never: _dial sets it before the thread starts
-            return
+    def _run_session(self, candidate: Candidate, session: AttachSession) -> None:
         reason = "internal error"
         try:
-            session.run(self._on_ready, self._on_policy)
+            session.run(self)
         except SessionError as error:
             reason = str(error)
         finally:
@@ -214,80 +163,38 @@ class AttachManager:
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
-    def _on_ready(self, session: AttachSession) -> None:
+    def on_ready(self, session: AttachSession) -> None:
+        """See SessionListener."""
+        info = self._following.join(session)
         with self._lock:
-            self._lanes.lane_ready(session.offer.lane)
-            self._attached.append(session)
-            self._candidates[session.endpoint].backoff_ms = self._config.min_backoff_ms
-            self._candidates[session.endpoint].last_reason = None
-            if self._active is None:
-                self._activate(session)
-            info = _info(session, session is self._active)
-        _log.info("attached to scheduler", **_log_fields(info))
+            self._candidates.succeeded(session)
+        _log.info("attached to scheduler", **info.log_fields())
 
-    def _on_policy(self, session: AttachSession) -> None:
+    def on_policy(self, session: AttachSession) -> None:
+        """See SessionListener."""
         _log.info(
             "scheduler changed its policy",
             scheduler=session.scheduler_name,
-            policy=_policy_text(session.policy),
+            policy=policy_text(session.policy),
         )
 
-    def _on_end(self, session: AttachSession, candidate: _Candidate, reason: str) -> None:
-        # First of all and without the lock: until the lane is closed its last decision may be read.
-        self._lanes.close_lane(session.offer.lane)
+    def on_lane_request(self, session: AttachSession, request: pb.LaneRequest) -> None:
+        """See SessionListener."""
+        self._following.request(session, request)
+
+    def _on_end(self, session: AttachSession, candidate: Candidate, reason: str) -> None:
+        # First of all, and without the manager's lock: its last decision may be read till then.
+        was_attached = self._following.leave(session, reason)
         with self._lock:
             candidate.session = None
-            was_attached = session in self._attached
-            if was_attached:
-                self._attached.remove(session)
-            if session is self._active:
-                self._activate(self._attached[0] if self._attached else None)
-            successor = self._active.scheduler_name if self._active else None
             if not was_attached and not self._stopping.is_set():
-                self._back_off(session.endpoint, candidate, reason)
+                self._candidates.failed(candidate, reason)
         if not was_attached:
             return
         if self._stopping.is_set():
             _log.info("detached from scheduler", scheduler=session.scheduler_name)
             return
+        active = self._following.active_name or None
         _log.warning(
-            "lost scheduler", scheduler=session.scheduler_name, reason=reason, active=successor
+            "lost scheduler", scheduler=session.scheduler_name, reason=reason, active=active
         )
-
-    def _activate(self, session: AttachSession | None) -> None:
-        self._active = session
-        self._lanes.activate(session.offer.lane if session else None)
-
-
-def _info(session: AttachSession, active: bool) -> AttachmentInfo:
-    welcome = session.welcome or scheduler_pb2.Welcome()
-    transport = scheduler_pb2.Transport.Name(welcome.transport)
-    return AttachmentInfo(
-        scheduler_name=session.scheduler_name,
-        target=session.endpoint.target,
-        scheduler_version=welcome.scheduler_version,
-        policy=session.policy,
-        transport=transport.removeprefix("TRANSPORT_").lower(),
-        transport_reason=welcome.transport_reason,
-        lane=session.offer.lane,
-        epoch=session.offer.epoch,
-        active=active,
-    )
-
-
-def _log_fields(info: AttachmentInfo) -> dict[str, object]:
-    reason = {"because": info.transport_reason} if info.transport_reason else {}
-    return {
-        "scheduler": info.scheduler_name,
-        "version": info.scheduler_version,
-        "transport": info.transport,
-        **reason,
-        "policy": _policy_text(info.policy),
-        "lane": info.lane,
-        "active": info.active,
-    }
-
-
-def _policy_text(policy: plan_pb2.PolicySpec) -> str:
-    parameters = ", ".join(f"{key}={value:g}" for key, value in policy.parameters.items())
-    return f"{policy.name}({parameters})" if parameters else policy.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from collections import deque
 from collections.abc import Iterator
 
@@ -17,24 +18,39 @@ __all__ = ["Outbox"]
 
 _REPORT_INTERVAL_MS = 100
 """Steps ring when they are published, not when they are reported: the last report waits so long."""
+_MAX_QUEUED = 64
 
 
 class Outbox:
-    """Any thread may `put`, `follow` and `close`, which never block; one iterates `messages`.
+    """Any thread may `put`, `put_latest`, `follow`, `close`, never blocking; one has `messages`.
 
-    A stream takes its messages one by one as it can send them. Steps are looked up only then, so
-    what was overtaken in the meantime is never sent.
+    A stream takes its messages one by one as it can send them. Steps are looked up only then, and
+    of news only the latest of a kind is kept, so a stream that takes nothing does not let them pile
+    up.
     """
 
     def __init__(self) -> None:
         self._queue: deque[pb.AttachRequest] = deque()
+        self._latest: dict[str, pb.AttachRequest] = {}
+        self._lock = threading.Lock()
         self._wake = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         self._lane: InlineLane | None = None
         self._is_closed = False
 
     def put(self, message: pb.AttachRequest) -> None:
         """Send `message` after those put before."""
-        self._queue.append(message)
+        with self._lock:
+            if len(self._queue) >= _MAX_QUEUED:
+                self._is_closed = True  # a peer that asks and does not listen
+            else:
+                self._queue.append(message)
+        self._ring()
+
+    def put_latest(self, message: pb.AttachRequest) -> None:
+        """Send `message` in place of one of its kind that was not sent yet."""
+        kind = message.WhichOneof("message")
+        with self._lock:
+            self._latest[str(kind)] = message
         self._ring()
 
     def follow(self, lane: InlineLane) -> None:
@@ -51,8 +67,9 @@ class Outbox:
         """Waits for the next message until closed."""
         while True:
             is_closed = self._is_closed  # before the queue: what was put before it is still sent
-            if self._queue:
-                yield self._queue.popleft()
+            message = self._next()
+            if message is not None:
+                yield message
                 continue
             if is_closed:
                 return
@@ -61,6 +78,14 @@ class Outbox:
                 yield pb.AttachRequest(steps=steps)
             else:
                 self._wait()
+
+    def _next(self) -> pb.AttachRequest | None:
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft()
+            if self._latest:
+                return self._latest.pop(next(iter(self._latest)))
+        return None
 
     def _ring(self) -> None:
         os.eventfd_write(self._wake.fileno(), 1)

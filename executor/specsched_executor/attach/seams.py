@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
 from specsched_executor.transport.inline import InlineLane
-from specsched_executor.transport.lanes import LaneOffer
+from specsched_executor.transport.lanes import Lane, LaneOffer, LaneSwitch
 
 from .endpoints import SchedulerEndpoint
+from .supervision import SupervisionConfig
 
 __all__ = ["AttachConfig", "ExecutorFacts", "LaneHost"]
 
@@ -33,6 +34,24 @@ class LaneHost(Protocol):
 
     def activate(self, lane: int | None) -> None:
         """Read decisions from `lane` as of the next step; None: from no lane."""
+
+    def begin_switch(self, lane: int) -> LaneSwitch:
+        """Read decisions from `lane` as of the first step whose plan it has ready."""
+
+    def lane(self, lane: int) -> Lane:
+        """The open lane of that number, with its health and its tally."""
+
+    def has_plan(self, lane: int) -> bool:
+        """Whether `lane` has a plan for the step that was asked about last."""
+
+    def last_read_step_id(self) -> int:
+        """The step whose plan was read last."""
+
+    def set_cost(self, cost: plan_pb2.CostModel) -> None:
+        """Price the steps that are compared by this profile."""
+
+    def compare_shadows(self) -> int:
+        """Compare what waits for it; for one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +84,5 @@ class AttachConfig:
     # A scheduler that has just started compiles its decision code before it answers.
     handshake_timeout_ms: int = 120_000
     max_message_bytes: int = 4 << 20
+    supervise_ms: int = 20
+    supervision: SupervisionConfig = field(default_factory=SupervisionConfig)

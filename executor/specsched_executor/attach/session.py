@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from typing import Protocol
 
 import grpc
 from specsched_protocol.shm import RegionError
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceStub
+from specsched_protocol.versions import FEATURES, PROTOCOL_RANGE, common_features
 
 from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lanes import LaneError, LaneOffer
@@ -18,16 +21,24 @@ from .endpoints import SchedulerEndpoint
 from .outbox import Outbox
 from .seams import AttachConfig, ExecutorFacts
 
-__all__ = ["PROTOCOL_RANGE", "AttachSession", "SessionError"]
-
-PROTOCOL_RANGE = pb.ProtocolRange(min_version=1, max_version=1)
+__all__ = ["AttachSession", "SessionError", "SessionListener"]
 
 
 class SessionError(Exception):
     """The stream ended, or never came to be; the text says why."""
 
 
-SessionCallback = Callable[["AttachSession"], None]
+class SessionListener(Protocol):
+    """Told of what happens on a stream, on the session's thread, which must not be kept."""
+
+    def on_ready(self, session: AttachSession) -> None:
+        """The scheduler waits for plan requests."""
+
+    def on_policy(self, session: AttachSession) -> None:
+        """It plans by another policy."""
+
+    def on_lane_request(self, session: AttachSession, request: pb.LaneRequest) -> None:
+        """It wishes to be followed, or not to be."""
 
 
 class AttachSession:
@@ -49,6 +60,7 @@ class AttachSession:
         self.welcome: pb.Welcome | None = None
         self.policy = plan_pb2.PolicySpec()
         self.ready = False
+        self.last_heard_ns = 0
         self._facts = facts
         self._config = config
         self._run_inline = run_inline
@@ -62,7 +74,11 @@ class AttachSession:
         """Name of the scheduler, as its endpoint has it."""
         return self.endpoint.name
 
-    def run(self, on_ready: SessionCallback, on_policy: SessionCallback) -> None:
+    def has(self, feature: pb.Feature.ValueType) -> bool:
+        """Whether both ends use it."""
+        return self.welcome is not None and feature in common_features(self.welcome.features)
+
+    def run(self, listener: SessionListener) -> None:
         """Attach and stay until the stream ends; always leaves by SessionError."""
         options = [
             ("grpc.max_receive_message_length", self._config.max_message_bytes),
@@ -81,7 +97,8 @@ class AttachSession:
             timer.start()
             try:
                 for response in call:
-                    self._handle(response, on_ready, on_policy)
+                    self.last_heard_ns = time.monotonic_ns()
+                    self._handle(response, listener)
                     if self.ready:
                         timer.cancel()
             except grpc.RpcError as error:
@@ -100,11 +117,21 @@ class AttachSession:
 
     def send_cost(self, cost: plan_pb2.CostModel) -> None:
         """Tell the scheduler of a new cost profile."""
-        self._outbox.put(pb.AttachRequest(cost=cost))
+        self._outbox.put_latest(pb.AttachRequest(cost=cost))
 
     def send_heartbeat(self, step_id: int) -> None:
         """Tell the scheduler how far the executor is."""
-        self._outbox.put(pb.AttachRequest(heartbeat=pb.ExecutorHeartbeat(step_id=step_id)))
+        heartbeat = pb.ExecutorHeartbeat(step_id=step_id)
+        self._outbox.put_latest(pb.AttachRequest(heartbeat=heartbeat))
+
+    def send_lane_status(self, status: pb.LaneStatus) -> None:
+        """Tell the scheduler whether it is followed; nothing where it would not understand."""
+        if self.has(pb.FEATURE_LANE_CONTROL):
+            self._outbox.put_latest(pb.AttachRequest(lane_status=status))
+
+    def send_lane_reply(self, reply: pb.LaneReply) -> None:
+        """Answer a LaneRequest."""
+        self._outbox.put(pb.AttachRequest(lane_reply=reply))
 
     def detach(self, reason: str) -> None:
         """Leave in good order: the scheduler releases the lane and ends the stream."""
@@ -120,7 +147,7 @@ class AttachSession:
 
     def _hello(self) -> pb.Hello:
         return pb.Hello(
-            protocol=PROTOCOL_RANGE,
+            protocol=PROTOCOL_RANGE.to_message(),
             boot_id=self._facts.boot_id,
             executor_name=self._facts.name,
             executor_version=self._facts.version,
@@ -131,11 +158,10 @@ class AttachSession:
             lane=self.offer.lane,
             epoch=self.offer.epoch,
             accepts_inline=self._config.accepts_inline,
+            features=FEATURES,
         )
 
-    def _handle(
-        self, response: pb.AttachResponse, on_ready: SessionCallback, on_policy: SessionCallback
-    ) -> None:
+    def _handle(self, response: pb.AttachResponse, listener: SessionListener) -> None:
         match response.WhichOneof("message"):
             case "welcome":
                 self._take_welcome(response.welcome)
@@ -145,14 +171,16 @@ class AttachSession:
                 self.ready = True
                 if self.welcome.transport == pb.TRANSPORT_INLINE:
                     self._start_inline()
-                on_ready(self)
+                listener.on_ready(self)
             case "decision":
                 if self._inline is None:
                     raise SessionError("it sent a decision, but its transport is shared memory")
                 self._inline.deliver(response.decision)
             case "policy_changed":
                 self.policy = response.policy_changed.policy
-                on_policy(self)
+                listener.on_policy(self)
+            case "lane_request":
+                listener.on_lane_request(self, response.lane_request)
             case _:  # a heartbeat, or a message of a later protocol
                 pass
 
@@ -166,11 +194,10 @@ class AttachSession:
     def _take_welcome(self, welcome: pb.Welcome) -> None:
         if self.welcome is not None:
             raise SessionError("it sent a second Welcome")
-        ours = PROTOCOL_RANGE
-        if not ours.min_version <= welcome.protocol_version <= ours.max_version:
+        if welcome.protocol_version not in PROTOCOL_RANGE:
             raise SessionError(
                 f"it chose protocol version {welcome.protocol_version}, "
-                f"this executor speaks {ours.min_version}..{ours.max_version}"
+                f"this executor speaks {PROTOCOL_RANGE}"
             )
         if welcome.lane != self.offer.lane:
             raise SessionError(f"it took lane {welcome.lane}, offered was {self.offer.lane}")

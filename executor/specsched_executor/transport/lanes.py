@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.layout import WORD_BYTES
 from specsched_protocol.v1 import scheduler_pb2
 
+from specsched_executor.transport.comparison import LaneTally
 from specsched_executor.transport.inline import InlineLane
+from specsched_executor.transport.lane_health import LaneHealth
 
-__all__ = ["MAX_LANES", "Lane", "LaneError", "LaneOffer", "LaneTable", "LaneView"]
+__all__ = ["MAX_LANES", "Lane", "LaneError", "LaneOffer", "LaneSwitch", "LaneTable", "LaneView"]
 
 MAX_LANES = 4
 
@@ -39,13 +41,15 @@ class LaneOffer:
     shared_memory: scheduler_pb2.SharedMemoryOffer | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """One attached scheduler's decision area, as the executor holds it."""
+    """One attached scheduler's decision area, as the executor holds it, and what it was worth."""
 
     region: LaneRegion
     doorbell: OwnedDescriptor
     nonce: bytes | None
+    health: LaneHealth = field(default_factory=LaneHealth)
+    tally: LaneTally = field(default_factory=LaneTally)
 
     @property
     def epoch(self) -> int:
@@ -53,22 +57,38 @@ class Lane:
         return self.region.epoch
 
 
+@dataclass(slots=True, eq=False)
+class LaneSwitch:
+    """A change of the active lane that is under way.
+
+    step_id: the first step that follows `target`, set once and by the engine's thread alone, at the
+    first step whose plan `target` has ready. So the change falls between two steps and none of them
+    is without a plan because of it.
+    """
+
+    target: Lane
+    step_id: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LaneView:
     """What the engine sees of the lanes: replaced as a whole, never changed.
 
     ready: lanes whose doorbell is rung; doorbells: int64, their descriptors, alive as long as this
-    object. active: the lane whose decisions count, if any.
+    object. active: the lane whose decisions count, if any, unless `switch` has happened.
     """
 
     ready: tuple[Lane, ...]
     doorbells: npt.NDArray[np.int64]
     active: Lane | None
+    switch: LaneSwitch | None = None
 
 
-def _view(ready: tuple[Lane, ...], active: Lane | None) -> LaneView:
+def _view(
+    ready: tuple[Lane, ...], active: Lane | None, switch: LaneSwitch | None = None
+) -> LaneView:
     numbers = [lane.doorbell.fileno() for lane in ready]
-    return LaneView(ready, np.array(numbers, dtype=np.int64), active)
+    return LaneView(ready, np.array(numbers, dtype=np.int64), active, switch)
 
 
 class LaneTable:
@@ -82,6 +102,7 @@ class LaneTable:
         self._lanes: dict[int, Lane] = {}
         self._ready: set[int] = set()
         self._active: int | None = None
+        self._switch: LaneSwitch | None = None
         self._next_epoch = 1
 
     def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
@@ -122,23 +143,39 @@ class LaneTable:
             self._ready.discard(lane)
             if self._active == lane:
                 self._active = None
+            if self._switch is not None and self._switch.target is closed:
+                self._switch = None
             self._publish()
 
     def activate(self, lane: int | None) -> None:
-        """Have the decisions of `lane`, which must be ready, count; None: nobody's."""
+        """Have the decisions of `lane`, which must be ready, count at once; None: nobody's."""
         with self._lock:
             if lane is not None:
-                self._require(lane)
-                if lane not in self._ready:
-                    raise LaneError(f"lane {lane} is not ready: its scheduler has mapped nothing")
+                self._require_ready(lane)
             self._active = lane
+            self._switch = None
             self._publish()
+
+    def begin_switch(self, lane: int) -> LaneSwitch:
+        """Have `lane`, which must be ready, count from the first step whose plan it has ready.
+
+        The engine says in the answer when that was; `activate` completes or takes it back.
+        """
+        with self._lock:
+            self._require_ready(lane)
+            self._switch = LaneSwitch(self._lanes[lane])
+            self._publish()
+            return self._switch
+
+    def lane(self, lane: int) -> Lane:
+        """The open lane of that number."""
+        with self._lock:
+            self._require(lane)
+            return self._lanes[lane]
 
     def heartbeat_ns(self, lane: int) -> int:
         """When the planner of `lane` was last alive (CLOCK_MONOTONIC), 0 if never."""
-        with self._lock:
-            self._require(lane)
-            return int(heartbeat_ns(self._lanes[lane].region.words))
+        return int(heartbeat_ns(self.lane(lane).region.words))
 
     def close(self) -> None:
         """Close every lane."""
@@ -173,7 +210,12 @@ class LaneTable:
         if lane not in self._lanes:
             raise LaneError(f"lane {lane} is not open, open are {sorted(self._lanes)}")
 
+    def _require_ready(self, lane: int) -> None:
+        self._require(lane)
+        if lane not in self._ready:
+            raise LaneError(f"lane {lane} is not ready: its scheduler has mapped nothing")
+
     def _publish(self) -> None:
         ready = tuple(self._lanes[index] for index in sorted(self._ready))
         active = None if self._active is None else self._lanes[self._active]
-        self.view = _view(ready, active)
+        self.view = _view(ready, active, self._switch)

@@ -10,11 +10,9 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from specsched_protocol.compiling import njit
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.handoff import HandoffServer
 from specsched_protocol.plan import (
@@ -30,19 +28,18 @@ from specsched_protocol.shm import (
     RegionShape,
     create_executor_region,
     create_lane_region,
-    lane,
 )
-from specsched_protocol.shm.layout import DECISION_WORDS
 from specsched_protocol.shm.plan_arrays import (
     new_confidence_arrays,
     new_request_arrays,
 )
 from specsched_protocol.shm.report_ring import new_report_arrays
-from specsched_protocol.shm.seqlock import OK, TORN
+from specsched_protocol.v1 import plan_pb2
 
 from specsched_executor.transport.inline import InlineLane
-from specsched_executor.transport.judging import PublishedStep, judge_decision
-from specsched_executor.transport.lanes import Lane, LaneOffer, LaneTable
+from specsched_executor.transport.lane_reader import AskedStep, LaneReader
+from specsched_executor.transport.lanes import Lane, LaneOffer, LaneSwitch, LaneTable
+from specsched_executor.transport.shadows import ShadowReader
 from specsched_executor.transport.staging import (
     publish_report,
     publish_step,
@@ -53,9 +50,9 @@ from specsched_executor.transport.staging import (
 
 __all__ = ["SharedMemoryTransport", "TransportCounters"]
 
-_MAX_READ_TRIES = 32
-_MAX_PUBLISHED_STEPS = 8
+_MAX_ASKED_STEPS = 8
 """Requests remembered for their decisions; more are never outstanding."""
+_MAX_PRICED_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +71,6 @@ class TransportCounters:
     num_dropped_reports: int
 
 
-@njit(cache=True)
-def _read_decision(words: Any, step_id: int, max_tries: int, decision: Any) -> int:
-    """As lane.read_decision, but keeps the GIL: getting it back could take milliseconds."""
-    status: int = lane.read_decision(words, step_id, max_tries, decision)
-    return status
-
-
 class SharedMemoryTransport:
     """A PlanTransport over sealed memory files, and the LaneHost of the control plane.
 
@@ -94,9 +84,12 @@ class SharedMemoryTransport:
         self._rows = new_confidence_arrays(self._region.layout)
         self._request = new_request_arrays(self._region.layout)
         self._report = new_report_arrays(self._region.layout)
-        self._decision = np.zeros(DECISION_WORDS, dtype=np.int64)
-        self._decision_floats = self._decision.view(np.float64)
-        self._published: dict[int, PublishedStep] = {}
+        self._reader = LaneReader(shape.max_draft_tokens)
+        self._shadows = ShadowReader(self._reader, _MAX_PRICED_ROWS)
+        self._asked: dict[int, AskedStep] = {}
+        self._peeker = LaneReader(shape.max_draft_tokens)  # of the control side's thread
+        self._newest: AskedStep | None = None
+        self._last_read_step_id = 0
         self._fallbacks: Counter[FallbackReason] = Counter()
         self._num_plans = 0
         self._num_refused = 0
@@ -120,24 +113,19 @@ class SharedMemoryTransport:
         if not is_published:
             self._num_refused += 1
             return
-        self._published[request.step_id] = PublishedStep.of(request)
-        if len(self._published) > _MAX_PUBLISHED_STEPS:
-            del self._published[next(iter(self._published))]
+        self._newest = AskedStep(request, rows, view.ready)
+        self._asked[request.step_id] = self._newest
+        if len(self._asked) > _MAX_ASKED_STEPS:
+            del self._asked[next(iter(self._asked))]
 
     def read(self, step_id: int) -> StepDecision | FallbackReason:
         """The active lane's decision for `step_id`, or why there is none to follow; counted."""
-        published = self._published.get(step_id)
-        active = self._lanes.view.active
-        if active is None:
-            outcome: StepDecision | FallbackReason = FallbackReason.NO_SCHEDULER
-        elif published is None:
-            outcome = FallbackReason.LATE
-        else:
-            outcome = self._read(active, step_id, published)
+        outcome = self._reader.read(self._lanes.view, step_id, self._asked.get(step_id))
         if isinstance(outcome, FallbackReason):
             self._fallbacks[outcome] += 1
         else:
             self._num_plans += 1
+        self._last_read_step_id = step_id
         return outcome
 
     def report(self, report: StepReport) -> None:
@@ -146,6 +134,9 @@ class SharedMemoryTransport:
             self._region.words, self._region.layout, self._report
         )
         self._num_dropped_reports += not is_published
+        view, asked = self._lanes.view, self._asked.get(report.step_id)
+        if len(view.ready) > 1 and asked is not None:
+            self._shadows.observe(view, asked, self._asked.get(report.step_id + 1), report)
 
     def close(self) -> None:
         """Close all lanes and the hand-over socket."""
@@ -189,48 +180,43 @@ class SharedMemoryTransport:
         """See LaneTable.activate."""
         self._lanes.activate(lane)
 
+    def begin_switch(self, lane: int) -> LaneSwitch:
+        """See LaneTable.begin_switch."""
+        return self._lanes.begin_switch(lane)
+
+    def lane(self, lane: int) -> Lane:
+        """See LaneTable.lane."""
+        return self._lanes.lane(lane)
+
     def heartbeat_ns(self, lane: int) -> int:
         """When the planner of `lane` was last alive (CLOCK_MONOTONIC), 0 if never."""
         return self._lanes.heartbeat_ns(lane)
+
+    def has_plan(self, lane: int) -> bool:
+        """Whether `lane` has a plan for the step asked about last; one thread, not the engine's."""
+        newest = self._newest
+        if newest is None:
+            return True
+        outcome = self._peeker.judged(self._lanes.lane(lane), newest.request.step_id, newest)
+        return isinstance(outcome, StepDecision)
+
+    def last_read_step_id(self) -> int:
+        """The step whose plan was read last."""
+        return self._last_read_step_id
+
+    def set_cost(self, cost: plan_pb2.CostModel) -> None:
+        """Price the steps that are compared by this profile."""
+        self._shadows.set_cost(cost)
+
+    def compare_shadows(self) -> int:
+        """Compare the shadows' decisions that wait for it; one thread, not the engine's."""
+        return self._shadows.compare()
 
     # ===================== Inside =====================
 
     def _publish(self, doorbells: npt.NDArray[np.int64]) -> bool:
         region = self._region
         return bool(publish_step(region.words, region.layout, self._rows, self._request, doorbells))
-
-    def _read(
-        self, active: Lane, step_id: int, published: PublishedStep
-    ) -> StepDecision | FallbackReason:
-        status = _read_decision(active.region.words, step_id, _MAX_READ_TRIES, self._decision)
-        if status == TORN:
-            return FallbackReason.TORN
-        if status != OK:
-            return FallbackReason.LATE
-        decision = self._unpack()
-        reason = judge_decision(
-            decision, published, active.epoch, self._region.layout.max_draft_tokens
-        )
-        return decision if reason is None else reason
-
-    def _unpack(self) -> StepDecision:
-        words = self._decision.tolist()
-        return StepDecision(
-            step_id=words[lane.STEP_ID],
-            source_step_id=words[lane.SOURCE_STEP_ID],
-            epoch=words[lane.EPOCH],
-            budget=words[lane.BUDGET],
-            max_verify_len=words[lane.MAX_VERIFY_LEN],
-            next_draft_tokens=words[lane.NEXT_DRAFT_TOKENS],
-            expected_tokens=float(self._decision_floats[lane.EXPECTED_TOKENS_BITS]),
-            expected_ms=float(self._decision_floats[lane.EXPECTED_MS_BITS]),
-            policy_id=words[lane.POLICY_ID],
-            model_state=words[lane.MODEL_STATE],
-            flags=words[lane.FLAGS],
-            num_repaired_confidences=words[lane.NUM_REPAIRED],
-            decided_ns=words[lane.DECIDED_NS],
-            fairness=float(self._decision_floats[lane.FAIRNESS_BITS]),
-        )
 
     def _warm_up(self) -> None:
         """Run each compiled function once, on memory that nobody has seen yet."""
@@ -243,7 +229,6 @@ class SharedMemoryTransport:
         doorbell = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         inline = InlineLane(region, unused_lane, doorbell)
         inline.warm_up()
-        _read_decision(unused_lane.words, 0, 1, self._decision)
-        lane.heartbeat_ns(unused_lane.words)
+        self._reader.warm_up(Lane(unused_lane, doorbell, nonce=None))
         self._request.fixed[:] = 0
         self._report.fixed[:] = 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable
 
 from specsched_executor.attach import AttachConfig, ExecutorFacts
 from specsched_executor.transport.inline import InlineLane
-from specsched_executor.transport.lanes import LaneError, LaneOffer
+from specsched_executor.transport.lanes import Lane, LaneError, LaneOffer, LaneSwitch
+from specsched_protocol.descriptors import OwnedDescriptor
+from specsched_protocol.shm import create_lane_region
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -23,13 +26,14 @@ FAST = AttachConfig(
 
 
 class RecordingLanes:
-    """Lanes without memory: what was asked of them, in order."""
+    """Lanes that no engine reads: what was asked of them, in order."""
 
     def __init__(self, num_lanes: int = 4) -> None:
         self.calls: list[tuple[str, int | None]] = []
         self.changed = threading.Condition()
         self._free = set(range(num_lanes))
         self._epochs = itertools.count(1)
+        self.opened: dict[int, Lane] = {}
 
     def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
         with self.changed:
@@ -38,6 +42,9 @@ class RecordingLanes:
             lane = min(self._free)
             self._free.remove(lane)
             epoch = next(self._epochs)
+            region = create_lane_region(FACTS.boot_id, lane, epoch)
+            doorbell = OwnedDescriptor(os.eventfd(0, os.EFD_CLOEXEC))
+            self.opened[lane] = Lane(region, doorbell, None)
         offer = pb.SharedMemoryOffer(handoff_socket_path="/x", nonce=bytes(32), abi_version=1)
         return LaneOffer(lane, epoch, offer if share_memory else None)
 
@@ -54,6 +61,25 @@ class RecordingLanes:
 
     def activate(self, lane: int | None) -> None:
         self._record("activate", lane)
+
+    def begin_switch(self, lane: int) -> LaneSwitch:
+        self._record("switch", lane)
+        return LaneSwitch(self.opened[lane])
+
+    def lane(self, lane: int) -> Lane:
+        return self.opened[lane]
+
+    def has_plan(self, lane: int) -> bool:
+        return True
+
+    def last_read_step_id(self) -> int:
+        return 41
+
+    def set_cost(self, cost: plan_pb2.CostModel) -> None:
+        pass
+
+    def compare_shadows(self) -> int:
+        return 0
 
     def _record(self, name: str, lane: int | None) -> None:
         with self.changed:

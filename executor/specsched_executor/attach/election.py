@@ -1,0 +1,122 @@
+"""Whose decisions are followed: the rules, without threads, clocks or memory.
+
+- The first scheduler that is ready is followed, and elected.
+- A promoted one is elected. So is the successor of an elected one that drained, died or failed.
+- With nobody left, whoever comes first is followed, but the elected one stays elected: when it
+  comes back, it is followed again. So a promotion outlives a time without any scheduler.
+- One that drained, or was given up for its faults, does not take over by itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+__all__ = ["Election", "Member", "SwitchReason", "Transition"]
+
+
+class SwitchReason(enum.StrEnum):
+    """Why another scheduler is followed."""
+
+    FIRST = "first"
+    STAND_IN = "stand_in"
+    RETURNED = "returned"
+    PROMOTED = "promoted"
+    DRAINED = "drained"
+    LOST = "lost"
+    UNRESPONSIVE = "unresponsive"
+    LIVELOCKED = "livelocked"
+    GARBAGE = "garbage"
+
+
+_FAILURES = (SwitchReason.UNRESPONSIVE, SwitchReason.LIVELOCKED, SwitchReason.GARBAGE)
+
+
+@dataclass(slots=True)
+class Member:
+    """An attached scheduler by its lane. role: of a shadow; whether it is active stands apart."""
+
+    lane: int
+    name: str
+    role: pb.LaneRole.ValueType = pb.LANE_ROLE_SHADOW
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Follow `target` from now on, since `reason`."""
+
+    target: Member
+    reason: SwitchReason
+
+
+Fitness = Callable[[Member], tuple[float, ...] | None]
+"""How fit a shadow is, the greater the better; None: not at all."""
+
+
+class Election:
+    """Keeps who is attached, active and elected. `commit` alone changes who is active."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []  # in the order in which they came
+        self.active: Member | None = None
+        self.elected: str | None = None
+        self.num_switches: Counter[SwitchReason] = Counter()
+
+    def role(self, member: Member) -> pb.LaneRole.ValueType:
+        """What a scheduler is told about itself."""
+        return pb.LANE_ROLE_ACTIVE if member is self.active else member.role
+
+    def join(self, lane: int, name: str) -> Transition | None:
+        """A scheduler is ready; whether it is to be followed."""
+        member = Member(lane, name)
+        self.members.append(member)
+        if self.active is None:
+            if self.elected is None:
+                return Transition(member, SwitchReason.FIRST)
+            came_back = name == self.elected
+            return Transition(member, SwitchReason.RETURNED if came_back else SwitchReason.STAND_IN)
+        if name == self.elected and self.active.name != name:
+            return Transition(member, SwitchReason.RETURNED)
+        return None
+
+    def leave(self, member: Member, fitness: Fitness) -> Transition | None:
+        """A scheduler is gone; who is to be followed in its place, if it was."""
+        self.members.remove(member)
+        if member is not self.active:
+            return None
+        self.active = None
+        successor = self.best_shadow(fitness)
+        if successor is None:
+            return None
+        was_elected = member.name == self.elected
+        return Transition(successor, SwitchReason.LOST if was_elected else SwitchReason.STAND_IN)
+
+    def best_shadow(self, fitness: Fitness) -> Member | None:
+        """The fittest shadow; of equals the one attached longest."""
+        best: Member | None = None
+        best_worth: tuple[float, ...] = ()
+        for member in self.members:
+            if member is self.active or member.role != pb.LANE_ROLE_SHADOW:
+                continue
+            worth = fitness(member)
+            if worth is not None and (best is None or worth > best_worth):
+                best, best_worth = member, worth
+        return best
+
+    def commit(self, transition: Transition) -> None:
+        """`target` is followed."""
+        previous, target, reason = self.active, transition.target, transition.reason
+        self.active = target
+        target.role = pb.LANE_ROLE_SHADOW
+        self.num_switches[reason] += 1
+        if previous is not None and previous is not target and reason in _FAILURES:
+            previous.role = pb.LANE_ROLE_SUSPENDED
+        stood_in = previous is not None and previous.name != self.elected
+        if reason in {SwitchReason.FIRST, SwitchReason.PROMOTED}:
+            self.elected = target.name
+        elif reason not in {SwitchReason.STAND_IN, SwitchReason.RETURNED} and not stood_in:
+            self.elected = target.name

@@ -1,0 +1,250 @@
+"""Which of the attached schedulers is followed, and what they are told about it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+import structlog
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from .election import Election, Member, SwitchReason, Transition
+from .info import AttachmentInfo
+from .seams import LaneHost
+from .session import AttachSession
+from .supervision import SupervisionConfig, failure_of, fitness_of, has_recovered
+from .switching import SwitchDesk, SwitchOutcome
+
+__all__ = ["Following"]
+
+_log = structlog.get_logger(__name__)
+
+_MAX_WISHES = 16
+
+
+class Following:
+    """Keeps the election, the sessions behind it and the lanes in step; any thread.
+
+    Nothing here waits for the engine or for a scheduler: `tick` carries on what was begun.
+    """
+
+    def __init__(self, lanes: LaneHost, config: SupervisionConfig) -> None:
+        self._lanes = lanes
+        self._config = config
+        self._lock = threading.RLock()
+        self._election = Election()
+        self._desk = SwitchDesk(lanes, self._election)
+        self._sessions: dict[int, AttachSession] = {}
+        self._is_fleeing = False
+
+    # ===================== Schedulers come and go =====================
+
+    def join(self, session: AttachSession) -> AttachmentInfo:
+        """A scheduler is ready."""
+        with self._lock:
+            lane = session.offer.lane
+            self._lanes.lane_ready(lane)
+            self._sessions[lane] = session
+            transition = self._election.join(lane, session.scheduler_name)
+            if transition is not None:
+                self._follow(transition)
+            self._tell()
+            return self._info(self._member(lane))
+
+    def leave(self, session: AttachSession, reason: str) -> bool:
+        """A scheduler is gone, or never came to be ready; closes its lane. Whether it was ready."""
+        lane = session.offer.lane
+        with self._lock:
+            is_member = self._sessions.get(lane) is session
+            if is_member:
+                self._replace(self._member(lane), reason)
+                del self._sessions[lane]
+            # Only now: so no step is read between two active lanes.
+            self._lanes.close_lane(lane)
+            self._tell()
+            return is_member
+
+    def request(self, session: AttachSession, request: pb.LaneRequest) -> None:
+        """A scheduler wishes to be followed, or not to be."""
+        with self._lock:
+            refusal = self._refusal(session, request)
+            if refusal is not None:
+                self._reply(session, request, refusal)
+                return
+            member = self._member(session.offer.lane)
+            if request.wish == pb.LANE_WISH_ACTIVATE:
+                self._wish(session, request, Transition(member, SwitchReason.PROMOTED))
+                return
+            self._drain(session, request, member)
+
+    # ===================== Watching =====================
+
+    def tick(self) -> None:
+        """Give up an active scheduler that fails; carry on the switch that is under way."""
+        with self._lock:
+            self._desk.advance()
+            active = self._election.active
+            if active is None or self._desk.is_busy:
+                return
+            self._recover()
+            last_heard_ns = self._sessions[active.lane].last_heard_ns
+            health = self._lanes.lane(active.lane).health
+            reason = failure_of(health, time.monotonic_ns(), last_heard_ns, self._config)
+            if reason is not None:
+                self._fail_over(reason)
+            else:
+                self._is_fleeing = False
+
+    def tell(self) -> None:
+        """Tell every scheduler its role and how its decisions compare."""
+        with self._lock:
+            self._tell()
+
+    def infos(self) -> tuple[AttachmentInfo, ...]:
+        """The schedulers attached and ready now, oldest first."""
+        with self._lock:
+            return tuple(self._info(member) for member in self._election.members)
+
+    @property
+    def active_name(self) -> str:
+        """Who is followed; empty: nobody."""
+        active = self._election.active
+        return active.name if active else ""
+
+    @property
+    def elected_name(self) -> str:
+        """Who is to be followed when attached; empty: nobody yet."""
+        return self._election.elected or ""
+
+    def num_switches(self) -> Mapping[str, int]:
+        """Changes of the active scheduler by reason."""
+        with self._lock:
+            return {str(reason): n for reason, n in self._election.num_switches.items()}
+
+    # ===================== Inside =====================
+
+    def _member(self, lane: int) -> Member:
+        return next(each for each in self._election.members if each.lane == lane)
+
+    def _fitness(self, member: Member) -> tuple[float, ...] | None:
+        lane = self._lanes.lane(member.lane)
+        return fitness_of(lane.health, lane.tally.mean_regret, self._config)
+
+    def _follow(self, transition: Transition) -> None:
+        if self._election.active is None:
+            self._desk.at_once(transition)
+        else:
+            self._desk.wish(transition, self._on_outcome)
+
+    def _replace(self, member: Member, reason: str) -> None:
+        self._desk.drop(member.lane, f"{member.name} is gone: {reason}")
+        if member is self._election.active and self._desk.settle_lost_active():
+            self._election.members.remove(member)
+            return
+        transition = self._election.leave(member, self._fitness)
+        if transition is not None:
+            self._desk.at_once(transition)
+
+    def _recover(self) -> None:
+        for member in self._election.members:
+            is_given_up = member.role == pb.LANE_ROLE_SUSPENDED
+            if is_given_up and has_recovered(self._lanes.lane(member.lane).health, self._config):
+                member.role = pb.LANE_ROLE_SHADOW
+                _log.info("scheduler recovered", scheduler=member.name)
+
+    def _fail_over(self, reason: SwitchReason) -> None:
+        successor = self._election.best_shadow(self._fitness)
+        if not self._is_fleeing:  # told once, however long it lasts
+            name = successor.name if successor else None
+            _log.warning(
+                "scheduler fails", scheduler=self.active_name, reason=str(reason), successor=name
+            )
+        self._is_fleeing = True
+        if successor is not None:
+            self._desk.wish(Transition(successor, reason), self._on_outcome)
+            self._desk.advance()
+
+    def _refusal(self, session: AttachSession, request: pb.LaneRequest) -> str | None:
+        if self._sessions.get(session.offer.lane) is not session:
+            return "the scheduler is not attached any more"
+        if request.epoch != session.offer.epoch:
+            return f"the request is of epoch {request.epoch}, this is {session.offer.epoch}"
+        if request.wish not in {pb.LANE_WISH_ACTIVATE, pb.LANE_WISH_DRAIN}:
+            return f"unknown wish {request.wish}"
+        if self._desk.num_wishes >= _MAX_WISHES:
+            return f"{_MAX_WISHES} requests are waiting"
+        return None
+
+    def _drain(self, session: AttachSession, request: pb.LaneRequest, member: Member) -> None:
+        if member is not self._election.active:
+            member.role = pb.LANE_ROLE_DRAINING
+            self._reply(session, request)
+            return
+        successor = self._election.best_shadow(self._fitness)
+        if successor is None:
+            self._reply(session, request, "no other scheduler is fit to take over")
+            return
+        self._wish(session, request, Transition(successor, SwitchReason.DRAINED), member)
+
+    def _wish(
+        self,
+        session: AttachSession,
+        request: pb.LaneRequest,
+        transition: Transition,
+        draining: Member | None = None,
+    ) -> None:
+        previous = self.active_name
+
+        def reply(made: Transition, outcome: SwitchOutcome) -> None:
+            if draining is not None and outcome.done:
+                draining.role = pb.LANE_ROLE_DRAINING
+            self._on_outcome(made, outcome)
+            self._reply(session, request, outcome.reason, previous, outcome.step_id)
+
+        self._desk.wish(transition, reply)
+        self._desk.advance()
+
+    def _on_outcome(self, transition: Transition, outcome: SwitchOutcome) -> None:
+        target, reason = transition.target.name, str(transition.reason)
+        if outcome.done:
+            _log.info("switched scheduler", active=target, reason=reason, step_id=outcome.step_id)
+        else:
+            _log.warning("not switched", scheduler=target, reason=reason, because=outcome.reason)
+        self._tell()
+
+    def _reply(
+        self,
+        session: AttachSession,
+        request: pb.LaneRequest,
+        refusal: str = "",
+        previous: str | None = None,
+        step_id: int = 0,
+    ) -> None:
+        session.send_lane_reply(
+            pb.LaneReply(
+                request_id=request.request_id,
+                done=not refusal,
+                reason=refusal,
+                previous_scheduler=self.active_name if previous is None else previous,
+                active_scheduler=self.active_name,
+                step_id=step_id or self._lanes.last_read_step_id() + 1,
+            )
+        )
+
+    def _info(self, member: Member) -> AttachmentInfo:
+        lane = self._lanes.lane(member.lane)
+        comparison = lane.tally.to_message(lane.health)
+        return AttachmentInfo.of(
+            self._sessions[member.lane], self._election.role(member), comparison
+        )
+
+    def _tell(self) -> None:
+        for info in self.infos():
+            self._sessions[info.lane].send_lane_status(
+                pb.LaneStatus(
+                    role=info.role,
+                    active_scheduler=self.active_name,
+                    comparison=info.comparison,
+                )
+            )

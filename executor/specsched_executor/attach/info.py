@@ -1,0 +1,94 @@
+"""An attachment as others are told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
+
+from .session import AttachSession
+
+__all__ = ["AttachmentInfo", "policy_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentInfo:
+    """A scheduler this executor is attached to, as seen now.
+
+    target: what was dialled. transport: "shared_memory" or "inline", the latter with a reason.
+    comparison: its decisions beside those of the active one.
+    """
+
+    scheduler_name: str
+    target: str
+    scheduler_version: str
+    policy: plan_pb2.PolicySpec
+    transport: str
+    transport_reason: str
+    lane: int
+    epoch: int
+    role: scheduler_pb2.LaneRole.ValueType
+    comparison: scheduler_pb2.LaneComparison
+
+    @classmethod
+    def of(
+        cls,
+        session: AttachSession,
+        role: scheduler_pb2.LaneRole.ValueType,
+        comparison: scheduler_pb2.LaneComparison,
+    ) -> AttachmentInfo:
+        """What a session knows, and what is thought of its scheduler."""
+        welcome = session.welcome or scheduler_pb2.Welcome()
+        transport = scheduler_pb2.Transport.Name(welcome.transport)
+        return cls(
+            scheduler_name=session.scheduler_name,
+            target=session.endpoint.target,
+            scheduler_version=welcome.scheduler_version,
+            policy=session.policy,
+            transport=transport.removeprefix("TRANSPORT_").lower(),
+            transport_reason=welcome.transport_reason,
+            lane=session.offer.lane,
+            epoch=session.offer.epoch,
+            role=role,
+            comparison=comparison,
+        )
+
+    @property
+    def active(self) -> bool:
+        """Whether its decisions are followed."""
+        return self.role == scheduler_pb2.LANE_ROLE_ACTIVE
+
+    def to_message(self) -> executor_pb2.AttachedScheduler:
+        """For the executor's own API."""
+        return executor_pb2.AttachedScheduler(
+            name=self.scheduler_name,
+            version=self.scheduler_version,
+            target=self.target,
+            transport=scheduler_pb2.Transport.Value(f"TRANSPORT_{self.transport.upper()}"),
+            transport_reason=self.transport_reason,
+            lane=self.lane,
+            epoch=self.epoch,
+            active=self.active,
+            policy=self.policy,
+            role=self.role,
+            comparison=self.comparison,
+        )
+
+    def log_fields(self) -> dict[str, object]:
+        """For the line that says that it attached."""
+        reason = {"because": self.transport_reason} if self.transport_reason else {}
+        return {
+            "scheduler": self.scheduler_name,
+            "version": self.scheduler_version,
+            "transport": self.transport,
+            **reason,
+            "policy": policy_text(self.policy),
+            "lane": self.lane,
+            "active": self.active,
+        }
+
+
+def policy_text(policy: plan_pb2.PolicySpec) -> str:
+    """A policy as it is written in options."""
+    parameters = ", ".join(f"{key}={value:g}" for key, value in policy.parameters.items())
+    return f"{policy.name}({parameters})" if parameters else policy.name

@@ -1,0 +1,81 @@
+"""Shadows: schedulers whose decisions are read and compared, but not followed.
+
+The engine's thread reads their decisions after the step, a few microseconds each, and puts them
+aside; another thread compares them with the step's outcome. A comparison that comes too fast is
+skipped and counted, so that neither memory nor the engine's time depends on how long it takes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from specsched_protocol.plan import FallbackReason, StepDecision, StepReport
+from specsched_protocol.v1 import plan_pb2
+
+from specsched_executor.transport.comparison import ComparedStep
+from specsched_executor.transport.lane_reader import AskedStep, LaneReader
+from specsched_executor.transport.lanes import Lane, LaneView
+from specsched_executor.transport.step_prices import verify_ms_by_rows
+
+__all__ = ["ShadowReader"]
+
+_MAX_WAITING = 2
+"""A comparison takes a fraction of a millisecond of interpreter time, which the engine needs too."""
+
+
+class ShadowReader:
+    """`observe` belongs to the engine's thread, `compare` to one other."""
+
+    def __init__(self, reader: LaneReader, max_rows: int) -> None:
+        self._reader = reader
+        self._max_rows = max_rows
+        self._verify_ms = np.zeros(max_rows + 1)
+        self._waiting: deque[ComparedStep] = deque()
+
+    def set_cost(self, cost: plan_pb2.CostModel) -> None:
+        """Price the steps compared from now on by this profile."""
+        self._verify_ms = verify_ms_by_rows(cost, self._max_rows)
+
+    def observe(
+        self, view: LaneView, asked: AskedStep, following: AskedStep | None, report: StepReport
+    ) -> None:
+        """Read what the shadows decided for the finished step `asked`.
+
+        following: the step after it, whose request brought the confidences of its drafts.
+        """
+        shadows = [each for each in asked.lanes if each is not asked.lane and each in view.ready]
+        decided = [(lane.tally, d) for lane in shadows if (d := self._read(lane, asked))]
+        if asked.decision is None or not decided:
+            return
+        if len(self._waiting) >= _MAX_WAITING:
+            for tally, _ in decided:
+                tally.num_skipped += 1
+            return
+        self._waiting.append(
+            ComparedStep(
+                active=asked.decision,
+                shadows=tuple(decided),
+                rows=following.rows if following else None,
+                weights=following.request if following else None,
+                report=report,
+            )
+        )
+
+    def compare(self) -> int:
+        """Compare what waits; returns how many steps that were."""
+        num_compared = 0
+        while self._waiting:
+            self._waiting.popleft().tally(self._verify_ms)
+            num_compared += 1
+        return num_compared
+
+    def _read(self, lane: Lane, asked: AskedStep) -> StepDecision | None:
+        outcome = self._reader.judged(lane, asked.request.step_id, asked)
+        if isinstance(outcome, StepDecision) and outcome.decided_ns > asked.read_ns:
+            outcome = FallbackReason.LATE  # here by now, but not when it would have been needed
+        if isinstance(outcome, StepDecision):
+            lane.health.sound()
+            return outcome
+        lane.health.fault(outcome, asked.read_ns)
+        return None
