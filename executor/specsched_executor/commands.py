@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+from specsched_protocol.ending import EndSignal, end_process
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.settings import settings_command
 
@@ -12,20 +13,25 @@ from specsched_executor.config import ExecutorConfig
 
 __all__ = ["executor"]
 
+_MISSING_PACKAGE = 5
 _MISSING_TORCH = (
     "error: the executor needs torch, which is not installed: pip install 'specsched[executor]'"
 )
 
 
 def run(config: ExecutorConfig) -> int:
-    """Serve the model until SIGTERM or SIGINT; return the process's exit status."""
+    """Serve the model until SIGTERM or SIGINT, then end the process.
+
+    Returns the exit status only where torch is missing.
+    """
+    end = EndSignal()  # before the seconds that the import of torch takes
     if importlib.util.find_spec("torch") is None:
         print(_MISSING_TORCH, file=sys.stderr)  # noqa: T201 - before there is a log
-        return 2
+        return _MISSING_PACKAGE
     from specsched_executor.serve import serve
 
     configure_logging(config.log_level, config.log_format)
-    return serve(config)
+    return end_process(serve(config, end))
 
 
 executor = settings_command(

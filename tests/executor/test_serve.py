@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 import sys
 
@@ -10,7 +11,10 @@ import pytest
 from specsched_executor import commands
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import ModelConfig
+from specsched_executor.serve import assembly
 from specsched_executor.serve.sizes import engine_config
+
+from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 
 MODEL = ModelConfig(
     name="tiny",
@@ -56,12 +60,37 @@ def test_bad_option_is_refused_before_anything_is_loaded(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_taken_port_is_refused_before_anything_is_loaded(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "127.0.0.1:{}".format(taken.getsockname()[1])
+        result = _run("--port", address.rpartition(":")[2], "--run-dir", str(tmp_path / "run"))
+    assert result.returncode == 2
+    assert f"cannot listen on {address}: address already in use" in result.stderr
+    assert "model loaded" not in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_was_taken_is_given_back_when_a_later_part_cannot_be_made(tmp_path, monkeypatch):
+    def broken(*parts):
+        raise ValueError("no room for the cache")
+
+    monkeypatch.setattr(assembly, "Engine", broken)
+    model = write_tiny_checkpoint(tmp_path / "tiny")
+    config = ExecutorConfig(model=model, run_dir=tmp_path / "run", profile="off", port=0)
+    with pytest.raises(ValueError, match="no room for the cache"):
+        assembly.build_executor(config)
+    assert list((tmp_path / "run" / "executors").iterdir()) == []
+
+
 def test_missing_torch_is_told_with_the_way_to_install_it(monkeypatch, capsys):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
     )
-    assert commands.run(ExecutorConfig()) == 2
+    assert commands.run(ExecutorConfig()) == 5
     assert "pip install 'specsched[executor]'" in capsys.readouterr().err
 
 

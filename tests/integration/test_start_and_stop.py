@@ -26,6 +26,7 @@ from specsched_client import (
 
 from tests.integration.processes import (
     ExecutorProcess,
+    ManagedProcess,
     SchedulerProcess,
     start_executor,
     start_scheduler,
@@ -140,11 +141,37 @@ def test_at_the_deadline_requests_end_with_what_they_have(
         assert sorted(end.num_output_tokens > 0 for end in ends) == [False] * 2 + [True] * 4
 
 
-def test_told_to_end_while_it_starts_it_ends(tmp_path: Path, model: tuple[str, ...]) -> None:
-    process = ExecutorProcess(tmp_path / "run", *model, "--profile", "full")
-    with process:
-        process.wait_for_event("model loaded")
-        assert process.terminate() == 0
+def _told_to_end(process: ManagedProcess) -> None:
+    assert process.terminate() == 0
+    assert process.events("stopped")
+    assert not process.events("serving")
+    assert "Traceback" not in process.log
+
+
+@pytest.fixture
+def nothing_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that start now compile, which takes far longer than what is waited for an end."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_a_scheduler_told_to_end_while_it_compiles_ends(tmp_path: Path) -> None:
+    with SchedulerProcess(tmp_path / "run") as scheduler:
+        scheduler.wait_for_event("listening")
+        _told_to_end(scheduler)
+        assert not scheduler.socket_path.exists()
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.parametrize("profile", ["full", "off"])
+def test_an_executor_told_to_end_while_it_compiles_ends(
+    tmp_path: Path, model: tuple[str, ...], profile: str
+) -> None:
+    """To measure the step cost, or else to connect and to prove its readiness."""
+    with ExecutorProcess(tmp_path / "run", *model, "--profile", profile) as executor:
+        executor.wait_for_event("model loaded")
+        _told_to_end(executor)
+        assert list((tmp_path / "run" / "executors").iterdir()) == []
 
 
 # ===================== Readiness =====================

@@ -16,7 +16,7 @@ from specsched_executor.gateway.errors import (
     OverloadedError,
     UnsupportedCallError,
 )
-from specsched_executor.gateway.server import Gateway, build_server
+from specsched_executor.gateway.server import Gateway, build_server, check_port
 
 __all__ = [
     "DuplicateRequestError",
@@ -32,4 +32,5 @@ __all__ = [
     "Tokenizer",
     "UnsupportedCallError",
     "build_server",
+    "check_port",
 ]

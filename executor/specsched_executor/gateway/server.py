@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -104,13 +107,30 @@ def build_server(
     return gateway
 
 
+def check_port(config: GatewayConfig) -> None:
+    """Raise GatewayError where the address is taken or may not be had, long before it is bound."""
+    addresses = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in addresses:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+            try:
+                probe.bind(address)
+            except OSError as error:
+                if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                    raise _cannot_listen(config, str(error.strerror).lower()) from error
+
+
+def _cannot_listen(config: GatewayConfig, reason: str) -> GatewayError:
+    return GatewayError(
+        f"cannot listen on {config.address}: {reason}; accepted: a free port (--port), 0 for any"
+    )
+
+
 def _bind(server: grpc.aio.Server, config: GatewayConfig) -> int:
     try:
         return server.add_insecure_port(config.address)
     except RuntimeError as error:
-        raise GatewayError(
-            f"cannot listen on {config.address}: is another executor running there?"
-        ) from error
+        raise _cannot_listen(config, "address already in use") from error
 
 
 def _options(config: GatewayConfig) -> list[tuple[str, int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +17,7 @@ from specsched_protocol.v1 import executor_pb2, plan_pb2
 from specsched_executor.attach import AttachConfig, AttachManager, ExecutorFacts, SchedulerEndpoint
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.engine import Engine, EngineConfig
+from specsched_executor.gateway import GatewayConfig, check_port
 from specsched_executor.model import LoadedModel, LoadOptions, load_model
 from specsched_executor.model.spec import Dtype
 from specsched_executor.transport.base import PlanTransport
@@ -23,7 +26,7 @@ from specsched_executor.transport.none import NoTransport
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
 from .cost import cost_message
-from .drafter import build_drafter
+from .drafter import build_drafter, choose_drafter
 from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
 from .progress import status
 from .sizes import engine_config
@@ -31,6 +34,8 @@ from .sizes import engine_config
 __all__ = ["Executor", "build_executor"]
 
 _log = structlog.get_logger(__name__)
+
+_STEP_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +60,41 @@ class Executor:
             self.attacher.start()
 
     def stop(self) -> None:
-        """Detach, abort what is left, release the shared memory."""
+        """Detach, abort what is left, release the shared memory.
+
+        The engine ends after its step. It is not waited for longer than `_STEP_TIMEOUT_S`: a first
+        step may compile for minutes, and the transport outlives what is done to it here.
+        """
         if self.attacher is not None:
             self.attacher.stop()
-        self.engine.stop()
+        ending = threading.Thread(target=self.engine.stop, name="engine-stop", daemon=True)
+        ending.start()
+        ending.join(_STEP_TIMEOUT_S)
         self.transport.close()
 
 
 def build_executor(config: ExecutorConfig) -> Executor:
     """Load, profile and connect; nothing runs yet.
 
-    Raises ModelLoadError, RunDirError, PolicyError or ValueError for options that cannot be used.
+    Raises ModelLoadError, RunDirError, GatewayError, PolicyError or ValueError for options that
+    cannot be used; nothing is left of what was made before.
     """
+    # What is taken is told before minutes of loading, not after.
+    check_port(GatewayConfig(host=config.host, port=config.port))
+    if config.effective_scheduler == "auto":
+        RunDir.open(config.run_dir)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    if config.effective_scheduler == "auto":
-        RunDir.open(config.run_dir)  # a bad one is told before minutes of loading, not after
     loaded = _load(config)
+    config = choose_drafter(config, loaded.config)
     sizes = engine_config(config, loaded.config)
     cost = cost_message(config, loaded, sizes)
-    transport, attacher = _connect(config, loaded, sizes, cost)
     drafter = build_drafter(config, loaded, sizes)
-    engine = Engine(loaded.model, drafter, transport, sizes, loaded.tokenizer)
+    transport, attacher = _connect(config, loaded, sizes, cost)
+    with ExitStack() as undo:
+        undo.callback(transport.close)
+        engine = Engine(loaded.model, drafter, transport, sizes, loaded.tokenizer)
+        undo.pop_all()
     return Executor(loaded, engine, sizes, transport, attacher)
 
 

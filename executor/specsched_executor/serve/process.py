@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import sys
-from types import FrameType
+from collections.abc import Coroutine
 
 import structlog
+from specsched_protocol.ending import EndSignal
 from specsched_protocol.run_dir import RunDirError
 
 from specsched_executor.config import ExecutorConfig
@@ -19,50 +18,41 @@ from specsched_executor.model import ModelLoadError
 from .assembly import Executor, build_executor
 from .facts import served_model
 from .readiness import NotReadyError, prove_readiness
+from .starting import build_unless_told_to_end
 
 __all__ = ["serve"]
 
 _log = structlog.get_logger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _CANNOT_START = 2
 _FAILED = 1
 
 
-def serve(config: ExecutorConfig) -> int:
-    """Serve until SIGTERM or SIGINT, then drain; return the process's exit status."""
-    for number in _SIGNALS:
-        signal.signal(number, _leave_while_starting)
+def serve(config: ExecutorConfig, end: EndSignal) -> int:
+    """Serve until `end` comes, then drain; return the process's exit status.
+
+    A thread may be left that compiles or computes: `end_process` is how to leave then.
+    """
     try:
-        executor = build_executor(config)
-    except (ModelLoadError, RunDirError, ValueError) as error:
-        return _cannot_start(error)
-    try:
-        status = asyncio.run(_run(config, executor))
-    except (GatewayError, NotReadyError) as error:
-        return _cannot_start(error)
-    finally:
-        executor.stop()
+        executor = build_unless_told_to_end(
+            lambda: build_executor(config), end, discard=Executor.stop
+        )
+        if executor is not None:
+            try:
+                status = asyncio.run(_run(config, executor, end))
+            finally:
+                executor.stop()
+    except (GatewayError, ModelLoadError, NotReadyError, RunDirError, ValueError) as error:
+        _log.error("cannot start", reason=str(error))
+        return _CANNOT_START
     _log.info("stopped")
-    return status
+    return 0 if executor is None else status
 
 
-def _cannot_start(error: Exception) -> int:
-    _log.error("cannot start", reason=str(error))
-    return _CANNOT_START
-
-
-def _leave_while_starting(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Nobody has been served yet, so there is nothing to drain."""
-    sys.exit(0)
-
-
-async def _run(config: ExecutorConfig, executor: Executor) -> int:
+async def _run(config: ExecutorConfig, executor: Executor, end: EndSignal) -> int:
     stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Not the loop's own handlers: they end with it, and a second signal would kill what still ends.
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: _tell(loop, stop))
+    end.tell(lambda: _tell(loop, stop))
     gateway = build_server(
         executor.engine,
         served_model(config, executor.loaded, executor.sizes),
@@ -71,7 +61,9 @@ async def _run(config: ExecutorConfig, executor: Executor) -> int:
         executor.schedulers,
     )
     executor.start(on_failure=lambda: _tell(loop, failed))
-    await prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
+    proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
+    if not await _comes_before(proof, stop):
+        return 0  # nobody has been served yet, so there is nothing to drain
     await gateway.start()
     _log.info(
         "serving",
@@ -93,6 +85,18 @@ def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     # A loop that closed under us ends the process anyway.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(event.set)
+
+
+async def _comes_before(work: Coroutine[None, None, None], event: asyncio.Event) -> bool:
+    """Whether `work` ends before `event` is set, which cancels it. Raises what `work` raises."""
+    task, coming = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    await asyncio.wait({task, coming}, return_when=asyncio.FIRST_COMPLETED)
+    coming.cancel()
+    if event.is_set():
+        task.cancel()
+        return False
+    await task
+    return True
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Final
 
@@ -43,9 +44,14 @@ async def prove_readiness(engine: Engine, sizes: EngineConfig, model: ModelConfi
     loop = asyncio.get_running_loop()
     end: asyncio.Future[TokenDelta] = loop.create_future()
 
+    def take(delta: TokenDelta) -> None:
+        if not end.done():  # nobody may wait for it any more
+            end.set_result(delta)
+
     def sink(delta: TokenDelta) -> None:
         if delta.finish_reason is not None:
-            loop.call_soon_threadsafe(end.set_result, delta)
+            with contextlib.suppress(RuntimeError):  # nor may the loop be there
+                loop.call_soon_threadsafe(take, delta)
 
     engine.submit(request, sink)
     last = await end

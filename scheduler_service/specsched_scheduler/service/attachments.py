@@ -6,16 +6,21 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
 from specsched_scheduler.learning.document import LearnedState
 from specsched_scheduler.policies import BuiltPolicy, PolicyError
 from specsched_scheduler.policies.builtin import Fixed
 
 from .attachment import Attachment
-from .errors import NotReadyError, TooManyAttachmentsError
+from .errors import InvalidMessageError, NotReadyError, TooManyAttachmentsError
 from .learned import LearnedStates
 from .learning_messages import executor_kind
 
 __all__ = ["Attachments"]
+
+_LANE_TIMEOUT_S = 10.0
+"""An executor decides within two seconds whether it can follow; several may be asked in turn."""
 
 
 class Attachments:
@@ -116,6 +121,18 @@ class Attachments:
                 f"policy {policy}: k = {policy.policy.k} is more than any attached executor drafts;"
                 f" accepted: 0 to {longest}"
             )
+
+    async def wish(self, wish: pb.LaneWish.ValueType, boot_id: bytes = b"") -> list[pb.LaneChange]:
+        """Ask executors, all or that one, to follow or not; what became of it at each.
+
+        Raises InvalidMessageError where none of them is attached.
+        """
+        asked = [each for each in self._members if boot_id in {b"", each.hello.boot_id}]
+        if not asked:
+            which = f"boot_id = {boot_id.hex()}: no such executor" if boot_id else "no executor"
+            raise InvalidMessageError(f"{which} is attached; attached are {len(self._members)}")
+        changes = (each.lane_control.wish(wish, _LANE_TIMEOUT_S) for each in asked)
+        return list(await asyncio.gather(*changes))
 
     def close(self) -> None:
         """Admit nobody any more and end every stream."""

@@ -149,12 +149,29 @@ class SchedulerServer:
 
     async def _shut_down(self, server: grpc.aio.Server) -> None:
         await self._health.enter_graceful_shutdown()
+        grace_s = self._config.shutdown_grace_ms / 1e3
+        await self._hand_over(grace_s)
         self._attachments.close()
         self._warmed.set()  # who waits for it is told; nobody waits for what will not end
-        grace_s = self._config.shutdown_grace_ms / 1e3
         try:
             await asyncio.wait_for(self._attachments.wait_until_empty(), grace_s)
         except TimeoutError:
             _log.warning("executors still attached at the end of the grace period")
         await server.stop(grace_s)
         _log.info("stopped", socket=str(self.socket_path))
+
+    async def _hand_over(self, timeout_s: float) -> None:
+        """Announce the end while still deciding, so that a shadow takes over between two steps."""
+        if not any(self._attachments):
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                changes = await self._attachments.wish(pb.LANE_WISH_DRAIN)
+        except TimeoutError:
+            _log.warning("executors did not answer the announcement of the end")
+            return
+        for change in changes:
+            successor, because = change.reply.active_scheduler, change.reply.reason
+            _log.info(
+                "drained", executor=change.executor_name, successor=successor, because=because
+            )

@@ -20,6 +20,7 @@ from tests.scheduler_service.service.support import STEEP_COST, AttachCall
 
 
 async def test_health_says_serving_only_once_everything_is_warmed(start, executor, monkeypatch):
+    await asyncio.to_thread(server_module.warm_up)  # the attachment below relies on it
     may_finish = threading.Event()
     monkeypatch.setattr(server_module, "warm_up", lambda: may_finish.wait(10))
     scheduler = await start()
@@ -35,13 +36,23 @@ async def test_health_says_serving_only_once_everything_is_warmed(start, executo
     assert await scheduler.health(SERVICE_NAME) == HealthCheckResponse.SERVING
 
 
-async def test_stop_while_warming_up_ends_cleanly(start, monkeypatch):
+async def test_stop_while_warming_up_does_not_wait_for_it(start, executor, monkeypatch):
+    """Whoever waits for the warm-up, to attach or for a plan, is told."""
     may_finish = threading.Event()
-    monkeypatch.setattr(server_module, "warm_up", lambda: may_finish.wait(10))
+    monkeypatch.setattr(server_module, "warm_up", lambda: may_finish.wait(60))
     scheduler = await start()
-    asyncio.get_running_loop().call_later(0.05, may_finish.set)
-    await scheduler.stop()
+    stream = AttachCall(scheduler.stub)
+    await stream.send(hello=executor.hello(executor.transport.open_lane()))
+    plan = asyncio.ensure_future(scheduler.stub.Plan(_plan_request()))
+    await asyncio.sleep(0.1)
+    assert not plan.done()
+    await asyncio.wait_for(scheduler.stop(), 30)
+    assert not may_finish.is_set()
+    may_finish.set()
     assert not scheduler.server.socket_path.exists()
+    with pytest.raises(grpc.aio.AioRpcError, match="this scheduler is shutting down"):
+        await plan
+    assert (await stream.status())[0] == grpc.StatusCode.UNAVAILABLE
 
 
 async def test_socket_is_private_and_removed_at_the_end(scheduler):
