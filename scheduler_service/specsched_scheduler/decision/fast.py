@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from specsched_protocol.compiling import njit
 
+from specsched_scheduler.decision._borrowing import borrowed
 from specsched_scheduler.decision._gains import (
     Batch,
     Gains,
@@ -150,6 +151,8 @@ def decide_step(
     prior is updated from the step's valid confidences BEFORE it replaces missing ones, so that a
     fresh one gives the stateless answer. workspace is scratch made for at least these shapes.
     """
+    step, table = borrowed(step), borrowed(table)
+    prior, workspace = borrowed(prior), borrowed(workspace)
     cap = min(int(policy.parameter), NO_CAP) if policy.code == FIXED else NO_CAP
     batch = summarise_batch(step)
     threshold = policy.parameter if policy.code == THRESHOLD else np.inf
