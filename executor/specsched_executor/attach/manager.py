@@ -14,6 +14,7 @@ from specsched_protocol.run_dir import RunDir
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.transport.lanes import LaneError
 
 from .candidates import Candidate, Candidates
@@ -177,6 +178,12 @@ class AttachManager:
             scheduler=session.scheduler_name,
             policy=policy_text(session.policy),
         )
+
+    def on_calibration(self, session: AttachSession, calibration: pb.Calibration) -> None:
+        """See SessionListener."""
+        max_draft_tokens = self._facts.model.max_draft_tokens
+        ranking = ConfidenceCalibration.from_message(calibration, max_draft_tokens)
+        self._lanes.lane(session.offer.lane).ranking.tell(ranking)
 
     def on_lane_request(self, session: AttachSession, request: pb.LaneRequest) -> None:
         """See SessionListener."""

@@ -65,6 +65,7 @@ class ExecutorFacts:
     capture_sizes: tuple[int, ...]
     cost: plan_pb2.CostModel
     current_step_id: Callable[[], int]
+    calibration: scheduler_pb2.Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ class SessionListener(Protocol):
     def on_policy(self, session: AttachSession) -> None:
         """It plans by another policy."""
 
+    def on_calibration(self, session: AttachSession, calibration: pb.Calibration) -> None:
+        """It wants drafts ranked by this; raises ValueError for what is no calibration."""
+
     def on_lane_request(self, session: AttachSession, request: pb.LaneRequest) -> None:
         """It wishes to be followed, or not to be."""
 
@@ -159,6 +162,7 @@ class AttachSession:
             epoch=self.offer.epoch,
             accepts_inline=self._config.accepts_inline,
             features=FEATURES,
+            calibration=self._facts.calibration,
         )
 
     def _handle(self, response: pb.AttachResponse, listener: SessionListener) -> None:
@@ -179,10 +183,20 @@ class AttachSession:
             case "policy_changed":
                 self.policy = response.policy_changed.policy
                 listener.on_policy(self)
+            case "calibration":
+                self._take_calibration(response.calibration, listener)
             case "lane_request":
                 listener.on_lane_request(self, response.lane_request)
             case _:  # a heartbeat, or a message of a later protocol
                 pass
+
+    def _take_calibration(self, calibration: pb.Calibration, listener: SessionListener) -> None:
+        if not self.ready:
+            raise SessionError("it sent a calibration before Ready")
+        try:
+            listener.on_calibration(self, calibration)
+        except ValueError as error:
+            raise SessionError(f"it sent a calibration that is none: {error}") from error
 
     def _start_inline(self) -> None:
         try:

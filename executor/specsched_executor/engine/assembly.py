@@ -7,7 +7,7 @@ from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.delivery import Delivery
-from specsched_executor.engine.drafting import Drafting
+from specsched_executor.engine.drafting import Calibrations, Drafting
 from specsched_executor.engine.drafts import DraftTable
 from specsched_executor.engine.residency import Residency
 from specsched_executor.engine.slots import SlotTable
@@ -23,8 +23,10 @@ def build_step_loop(
     gate: ConfidenceGate,
     config: EngineConfig,
     delivery: Delivery,
+    *,
+    calibrations: Calibrations = lambda: None,
 ) -> StepLoop:
-    """A step loop with a KV cache of its own."""
+    """A step loop with a KV cache of its own. calibrations: what drafts are ranked by."""
     pool = BlockPool(config.num_kv_blocks, config.block_size)
     residency = Residency(pool, SlotTable(config.max_num_seqs), drafter.release)
     drafts = DraftTable(config.max_num_seqs, config.max_draft_tokens)
@@ -33,7 +35,7 @@ def build_step_loop(
         config=config,
         gate=gate,
         target_pass=TargetPass(model, kv_cache, drafts, drafter.feature_layers),
-        drafting=Drafting(drafter, drafts),
+        drafting=Drafting(drafter, drafts, calibrations),
         residency=residency,
         pool=pool,
         delivery=delivery,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from specsched_protocol.plan import ConfidenceRows
 
+from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.core import Drafter, DraftInput, DraftOutput
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.batch import BatchEntry, StepBatch
@@ -18,7 +19,9 @@ from specsched_executor.engine.drafts import DraftTable
 from specsched_executor.engine.inputs import BatchTensors
 from specsched_executor.engine.target_pass import PassOutcome
 
-__all__ = ["Drafting", "NewDrafts"]
+__all__ = ["Calibrations", "Drafting", "NewDrafts"]
+
+Calibrations = Callable[[], ConfidenceCalibration | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,14 @@ class NewDrafts:
 
 
 class Drafting:
-    """Feeds one drafter."""
+    """Feeds one drafter. calibrations: what drafts are ranked by now, asked once per step."""
 
-    def __init__(self, drafter: Drafter, drafts: DraftTable) -> None:
+    def __init__(
+        self, drafter: Drafter, drafts: DraftTable, calibrations: Calibrations = lambda: None
+    ) -> None:
         self._drafter = drafter
         self._drafts = drafts
+        self._calibrations = calibrations
 
     def observe(self, tensors: BatchTensors, outcome: PassOutcome) -> None:
         """Tell the drafter what became of its drafts."""
@@ -93,13 +99,14 @@ class Drafting:
         for request, length, num in zip(requests, lengths, num_tokens.tolist(), strict=True):
             request.num_draft_tokens = num
             request.was_offered_draft = length > 0
-        self._drafts.store(slot_ids, generations, output)
+        is_greedy = torch.tensor([request.is_greedy for request in requests])
+        self._drafts.store(slot_ids, generations, output, is_greedy, self._calibrations())
         return ConfidenceRows(
             source_step_id=batch.step_id,
             slot_id=slot_ids.numpy().astype(np.uint32),
             generation=generations.numpy().astype(np.uint32),
             num_draft_tokens=num_tokens.numpy().astype(np.uint32),
-            confidence=self._drafts.confidence(slot_ids, generations).numpy(),
+            confidence=self._drafts.raw_confidence(slot_ids, generations).numpy(),
         )
 
 

@@ -22,6 +22,7 @@ from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.counters import EngineStats
 from specsched_executor.engine.delivery import Delivery
+from specsched_executor.engine.drafting import Calibrations
 from specsched_executor.engine.stopping import Detokenizer
 from specsched_executor.transport.base import PlanTransport
 
@@ -40,7 +41,8 @@ class Engine:
     Every output of a submitted request gets exactly one last delta (`finish_reason` set), whatever
     happens.
     Sinks are called from the engine's thread and must not block. `detokenizer` is needed for stop
-    strings only. The transport is the caller's to close, after `stop`.
+    strings only. The transport is the caller's to close, after `stop`. calibrations: what drafts
+    are ranked by, asked for between two steps.
     """
 
     def __init__(
@@ -50,11 +52,15 @@ class Engine:
         transport: PlanTransport,
         config: EngineConfig,
         detokenizer: Detokenizer | None = None,
+        *,
+        calibrations: Calibrations = lambda: None,
     ) -> None:
         self._admission = Admission(model.config, config, detokenizer)
         self._delivery = Delivery(self._forget)
         gate = ConfidenceGate(transport, config.max_num_seqs * config.max_draft_tokens)
-        self._loop = build_step_loop(model, drafter, gate, config, self._delivery)
+        self._loop = build_step_loop(
+            model, drafter, gate, config, self._delivery, calibrations=calibrations
+        )
         self._wake = threading.Condition()
         self._unfinished: dict[ActiveRequest, None] = {}  # in arrival order
         self._by_id: dict[str, list[ActiveRequest]] = {}  # those of them that nobody aborted

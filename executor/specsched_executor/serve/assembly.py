@@ -12,21 +12,26 @@ import structlog
 import torch
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.shm import RegionShape
-from specsched_protocol.v1 import executor_pb2, plan_pb2
+from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
 from specsched_executor.attach import AttachConfig, AttachManager, ExecutorFacts, SchedulerEndpoint
+from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.gateway import GatewayConfig, check_port
 from specsched_executor.model import LoadedModel, LoadOptions, load_model
 from specsched_executor.model.spec import Dtype
 from specsched_executor.transport.base import PlanTransport
-from specsched_executor.transport.in_process import InProcessTransport
+from specsched_executor.transport.in_process import (
+    DEFAULT_POLICY,
+    InProcessTransport,
+    check_policy,
+)
 from specsched_executor.transport.none import NoTransport
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
 from .cost import cost_message
-from .drafter import build_drafter, choose_drafter
+from .drafter import build_drafter, choose_drafter, drafter_calibration
 from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
 from .progress import status
 from .sizes import engine_config
@@ -82,7 +87,9 @@ def build_executor(config: ExecutorConfig) -> Executor:
     # What is taken is told before minutes of loading, not after.
     check_port(GatewayConfig(host=config.host, port=config.port))
     if config.effective_scheduler == "auto":
-        RunDir.open(config.run_dir)
+        RunDir.open(config.run_dir).check_executor_socket()
+    if config.effective_scheduler == "in-process":
+        check_policy(config.policy or DEFAULT_POLICY, config.max_draft_tokens)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     loaded = _load(config)
@@ -90,10 +97,18 @@ def build_executor(config: ExecutorConfig) -> Executor:
     sizes = engine_config(config, loaded.config)
     cost = cost_message(config, loaded, sizes)
     drafter = build_drafter(config, loaded, sizes)
-    transport, attacher = _connect(config, loaded, sizes, cost)
+    calibration = drafter_calibration(config)
+    transport, attacher = _connect(config, loaded, sizes, cost, calibration)
     with ExitStack() as undo:
         undo.callback(transport.close)
-        engine = Engine(loaded.model, drafter, transport, sizes, loaded.tokenizer)
+        engine = Engine(
+            loaded.model,
+            drafter,
+            transport,
+            sizes,
+            loaded.tokenizer,
+            calibrations=_calibrations(transport, calibration, config.max_draft_tokens),
+        )
         undo.pop_all()
     return Executor(loaded, engine, sizes, transport, attacher)
 
@@ -113,15 +128,34 @@ def _load(config: ExecutorConfig) -> LoadedModel:
     return loaded
 
 
+def _calibrations(
+    transport: PlanTransport, calibration: scheduler_pb2.Calibration, max_draft_tokens: int
+) -> Callable[[], ConfidenceCalibration | None]:
+    """What drafts are ranked by: as the scheduler says, without one as was measured beforehand."""
+    measured = ConfidenceCalibration.from_message(calibration, max_draft_tokens)
+    if not isinstance(transport, SharedMemoryTransport):
+        return lambda: measured
+    transport.initial_calibration = measured
+    return transport.calibration
+
+
 def _connect(
-    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig, cost: plan_pb2.CostModel
+    config: ExecutorConfig,
+    loaded: LoadedModel,
+    sizes: EngineConfig,
+    cost: plan_pb2.CostModel,
+    calibration: scheduler_pb2.Calibration,
 ) -> tuple[PlanTransport, AttachManager | None]:
     if config.effective_scheduler == "off":
         return NoTransport(), None
     if config.effective_scheduler == "in-process":
-        policy = config.policy or "throughput"
+        policy = config.policy or DEFAULT_POLICY
         in_process = InProcessTransport(
-            policy, cost, max_requests=sizes.max_num_seqs, max_draft_tokens=config.max_draft_tokens
+            policy,
+            cost,
+            max_requests=sizes.max_num_seqs,
+            max_draft_tokens=config.max_draft_tokens,
+            calibration=calibration,
         )
         return in_process, None
     run_dir = RunDir.open(config.run_dir)
@@ -135,6 +169,7 @@ def _connect(
         capture_sizes=(),  # steps run eagerly here: any number of rows is a size
         cost=cost,
         current_step_id=lambda: transport.counters().num_requests,
+        calibration=calibration,
     )
     return transport, AttachManager(run_dir, transport, facts, _attach_config(config))
 

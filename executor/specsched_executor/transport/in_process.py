@@ -18,7 +18,7 @@ from specsched_protocol.plan import (
     StepDecision,
     StepReport,
 )
-from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 from specsched_scheduler.decision import (
     NO_CAP,
     DecisionInputs,
@@ -26,18 +26,25 @@ from specsched_scheduler.decision import (
     decide,
     new_running_mean,
 )
+from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate
 from specsched_scheduler.decision.draft_length import DraftLength, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.step import StepPlan
-from specsched_scheduler.decision.wire import cost_model_from_message
+from specsched_scheduler.decision.wire import DEFAULT_POLICY, cost_model_from_message
 from specsched_scheduler.decision.workspace import new_workspace
-from specsched_scheduler.policies import build_policy
+from specsched_scheduler.learning.wire import calibration_from_message
+from specsched_scheduler.policies import build_policy, check_effect
 
-__all__ = ["InProcessTransport"]
+__all__ = ["DEFAULT_POLICY", "InProcessTransport", "check_policy"]
 
 _EPOCH = 1
 _MAX_DECISIONS = 8
 """Decisions kept for a step that has not read them."""
+
+
+def check_policy(text: str, max_draft_tokens: int) -> None:
+    """Raise PolicyError for a policy that InProcessTransport would refuse or could not follow."""
+    check_effect(build_policy(text), max_draft_tokens, "this executor")
 
 
 class InProcessTransport:
@@ -47,11 +54,19 @@ class InProcessTransport:
     """
 
     def __init__(
-        self, policy: str, cost: plan_pb2.CostModel, *, max_requests: int, max_draft_tokens: int
+        self,
+        policy: str,
+        cost: plan_pb2.CostModel,
+        *,
+        max_requests: int,
+        max_draft_tokens: int,
+        calibration: scheduler_pb2.Calibration | None = None,
     ) -> None:
         self._policy = build_policy(policy)
         self._table = cost_model_from_message(cost, max_draft_tokens).compile()
         self._max_draft_tokens = max_draft_tokens
+        measured = calibration or scheduler_pb2.Calibration()
+        self._calibration = calibration_from_message(measured, max_draft_tokens).compile()
         self._prior = new_running_mean(max_draft_tokens)
         self._workspace = new_workspace(max_requests, max_draft_tokens)
         self._row_of_slot = np.full(max_requests, -1, dtype=np.int64)
@@ -63,6 +78,8 @@ class InProcessTransport:
     def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
         """Decide at once."""
         confidence, has_confidence = self._gather(rows, request)
+        of_class = np.where(request.is_greedy, GREEDY, SAMPLED)
+        confidence = calibrate(self._calibration, of_class, confidence)
         next_draft_tokens = self._next_draft_tokens(request.step_id)
         plan = self._decide(
             DecisionInputs(

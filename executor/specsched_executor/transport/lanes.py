@@ -19,6 +19,7 @@ from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.layout import WORD_BYTES
 from specsched_protocol.v1 import scheduler_pb2
 
+from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.transport.comparison import LaneTally
 from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lane_health import LaneHealth
@@ -41,6 +42,22 @@ class LaneOffer:
     shared_memory: scheduler_pb2.SharedMemoryOffer | None
 
 
+@dataclass(slots=True, eq=False)
+class LaneRanking:
+    """What the lane's scheduler wants drafts ranked by; replaced as a whole, from any thread.
+
+    is_told: it said so; None then means that confidences hold as they are.
+    """
+
+    calibration: ConfidenceCalibration | None = None
+    is_told: bool = False
+
+    def tell(self, calibration: ConfidenceCalibration | None) -> None:
+        """Rank by this from the next step on."""
+        self.calibration = calibration
+        self.is_told = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
     """One attached scheduler's decision area, as the executor holds it, and what it was worth."""
@@ -50,6 +67,7 @@ class Lane:
     nonce: bytes | None
     health: LaneHealth = field(default_factory=LaneHealth)
     tally: LaneTally = field(default_factory=LaneTally)
+    ranking: LaneRanking = field(default_factory=LaneRanking)
 
     @property
     def epoch(self) -> int:
@@ -82,6 +100,12 @@ class LaneView:
     doorbells: npt.NDArray[np.int64]
     active: Lane | None
     switch: LaneSwitch | None = None
+
+    @property
+    def followed(self) -> Lane | None:
+        """The lane whose decisions count now."""
+        has_switched = self.switch is not None and self.switch.step_id is not None
+        return self.switch.target if self.switch is not None and has_switched else self.active
 
 
 def _view(

@@ -36,6 +36,7 @@ from specsched_protocol.shm.plan_arrays import (
 from specsched_protocol.shm.report_ring import new_report_arrays
 from specsched_protocol.v1 import plan_pb2
 
+from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lane_reader import AskedStep, LaneReader
 from specsched_executor.transport.lanes import Lane, LaneOffer, LaneSwitch, LaneTable
@@ -99,6 +100,7 @@ class SharedMemoryTransport:
         self._handoff = HandoffServer(run_dir.handoff_socket(self.boot_id))
         self._lanes = LaneTable(self._region, self._handoff)
         self._is_closed = False
+        self.initial_calibration: ConfidenceCalibration | None = None
 
     # ===================== Engine =====================
 
@@ -137,6 +139,14 @@ class SharedMemoryTransport:
         view, asked = self._lanes.view, self._asked.get(report.step_id)
         if len(view.ready) > 1 and asked is not None:
             self._shadows.observe(view, asked, self._asked.get(report.step_id + 1), report)
+
+    def calibration(self) -> ConfidenceCalibration | None:
+        """What the scheduler that is followed wants drafts ranked by; `initial_calibration` while
+        there is none, or before it has said."""
+        lane = self._lanes.view.followed
+        if lane is None or not lane.ranking.is_told:
+            return self.initial_calibration
+        return lane.ranking.calibration
 
     def close(self) -> None:
         """Close all lanes and the hand-over socket."""

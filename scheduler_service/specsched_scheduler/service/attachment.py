@@ -11,12 +11,14 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.wire import policy_to_message
 from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.wire import calibration_to_message
 from specsched_scheduler.policies import BuiltPolicy
 
 from .decisions import DecisionSender
 from .errors import InvalidMessageError
-from .learning_messages import calibration_to_message
+from .lane_control import LaneControl
 from .learning_report import attachment_learning
+from .outbox import Outbox
 from .planning import Planning
 
 __all__ = ["Attachment"]
@@ -29,8 +31,8 @@ class Attachment:
         self.hello = hello
         self.planning = planning
         self._heartbeat_s = heartbeat_s
-        # None ends the stream.
-        self._outbox: asyncio.Queue[pb.AttachResponse | DecisionSender | None] = asyncio.Queue()
+        self._outbox = Outbox()
+        self.lane_control = LaneControl(hello, self._outbox)
         self._last_heard = time.monotonic()
         self._executor_step_id = 0
         self.end_reason = "the stream ended"
@@ -38,13 +40,14 @@ class Attachment:
     def end(self, reason: str) -> None:
         """Have `responses` return once what was queued before is sent."""
         self.end_reason = reason
-        self._outbox.put_nowait(None)
+        self._outbox.end()
+        self.lane_control.close(f"the executor is gone: {reason}")
 
     def follow(self, policy: BuiltPolicy) -> None:
         """Plan by `policy` from the next decision on, and tell the executor."""
         self.planning.set_policy(policy)
         changed = pb.PolicyChanged(policy=policy_to_message(policy))
-        self._outbox.put_nowait(pb.AttachResponse(policy_changed=changed))
+        self._outbox.put_latest(pb.AttachResponse(policy_changed=changed))
 
     async def responses(
         self, requests: AsyncIterator[pb.AttachRequest]
@@ -55,7 +58,7 @@ class Attachment:
         """
         reader = asyncio.create_task(self._read(requests))
         self._learn()
-        decisions = DecisionSender(self.planning, self._outbox.put_nowait)
+        decisions = DecisionSender(self.planning, self._outbox.put)
         try:
             async for response in self._sent():
                 yield response
@@ -68,7 +71,7 @@ class Attachment:
     async def _sent(self) -> AsyncIterator[pb.AttachResponse]:
         while True:
             try:
-                item = await asyncio.wait_for(self._outbox.get(), self._heartbeat_s)
+                item = await asyncio.wait_for(self._outbox.next(), self._heartbeat_s)
             except TimeoutError:
                 yield self._heartbeat()
                 continue
@@ -91,6 +94,8 @@ class Attachment:
             counters=self.planning.counters(),
             executor_step_id=self._executor_step_id,
             seconds_since_heard=time.monotonic() - self._last_heard,
+            lane_status=self.lane_control.status,
+            features=self.lane_control.features,
         )
 
     def learning(self) -> pb.AttachmentLearning:
@@ -114,7 +119,7 @@ class Attachment:
         def tell(calibration: Calibration) -> None:
             response = pb.AttachResponse(calibration=calibration_to_message(calibration))
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is there to tell
-                loop.call_soon_threadsafe(self._outbox.put_nowait, response)
+                loop.call_soon_threadsafe(self._outbox.put_latest, response)
 
         self.planning.learning.on_calibration = tell
         self.planning.learning.start()
@@ -131,6 +136,10 @@ class Attachment:
                         self.planning.set_cost(request.cost)
                     case "heartbeat":
                         self._executor_step_id = request.heartbeat.step_id
+                    case "lane_status":
+                        self.lane_control.status = request.lane_status
+                    case "lane_reply":
+                        self.lane_control.on_reply(request.lane_reply)
                     case "detach":
                         reason = f"the executor detached: {request.detach.reason}"
                         break

@@ -11,12 +11,13 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
 from specsched_scheduler.learning.learner import Learner
+from specsched_scheduler.learning.wire import calibration_from_message
 from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision
 from specsched_scheduler.policies import BuiltPolicy
 
 from .learned import LearnedStates
 from .learning import LearningThread
-from .learning_messages import calibration_from_message, executor_kind
+from .learning_messages import executor_kind
 from .selection import select_policy
 from .transports import StepTransport
 from .wire import decision_message

@@ -1,0 +1,105 @@
+"""What the drafter's confidences are worth, for ranking drafts as the scheduler that is followed.
+
+    calibrated = sigmoid(logit(confidence) / temperature + intercept)
+
+by draft position, apart for greedy and sampled requests. A budget counts on calibrated survivals;
+were they ranked raw, drafts would get it that it was not meant for. Each position is changed by
+itself, so that a later token still cannot lift an earlier one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from specsched_executor.evaluation.calibration_file import CalibrationFile
+
+__all__ = ["LEARNED_FILE", "ConfidenceCalibration", "read_checkpoint_calibration"]
+
+LEARNED_FILE = "learned.json"
+"""Beside a checkpoint: what `specsched calibrate --out` made of the drafter's recorded drafts."""
+
+_EPSILON = 1e-6
+_MIN_TEMPERATURE, _MAX_TEMPERATURE, _MAX_INTERCEPT = 0.25, 4.0, 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfidenceCalibration:
+    """temperature, intercept: float32 [2, k], of greedy (0) and of sampled (1) requests."""
+
+    temperature: torch.Tensor
+    intercept: torch.Tensor
+
+    @classmethod
+    def from_message(
+        cls, message: pb.Calibration, max_draft_tokens: int
+    ) -> ConfidenceCalibration | None:
+        """None where nothing is to be changed. Raises ValueError naming the field that is wrong."""
+        classes = (("greedy", message.greedy), ("sampled", message.sampled))
+        temperature = torch.ones(2, max_draft_tokens)
+        intercept = torch.zeros(2, max_draft_tokens)
+        for row, (name, part) in enumerate(classes):
+            if part.temperature or part.intercept:
+                _check(name, part, max_draft_tokens)
+                temperature[row] = torch.tensor(list(part.temperature))
+                intercept[row] = torch.tensor(list(part.intercept))
+        is_identity = bool((temperature == 1.0).all() and (intercept == 0.0).all())
+        return None if is_identity else cls(temperature, intercept)
+
+    def apply(self, confidence: torch.Tensor, is_greedy: torch.Tensor) -> torch.Tensor:
+        """Calibrated confidences, float32 [R, k]; what is no probability stays as it is.
+
+        confidence: float32 [R, k]. is_greedy: bool [R].
+        """
+        of_class = (~is_greedy).long()
+        logit = torch.logit(confidence, eps=_EPSILON)
+        scaled = logit / self.temperature[of_class] + self.intercept[of_class]
+        inside = (confidence > 0.0) & (confidence < 1.0)
+        return torch.where(inside, torch.sigmoid(scaled), confidence)
+
+
+def read_checkpoint_calibration(checkpoint: Path, max_draft_tokens: int) -> pb.Calibration:
+    """What lies beside a checkpoint, empty where nothing does; positions beyond it stay as they
+    are.
+
+    Raises ValueError naming the file for one that is no calibration.
+    """
+    path = checkpoint / LEARNED_FILE
+    if not path.exists():
+        return pb.Calibration()
+    learned = CalibrationFile.read(path)
+    num_left = max(0, max_draft_tokens - learned.temperature.shape[1])
+    parts = [
+        pb.ClassCalibration(
+            temperature=[*learned.temperature[row, :max_draft_tokens].tolist(), *[1.0] * num_left],
+            intercept=[*learned.intercept[row, :max_draft_tokens].tolist(), *[0.0] * num_left],
+        )
+        for row in range(2)
+    ]
+    message = pb.Calibration(greedy=parts[0], sampled=parts[1])
+    try:
+        ConfidenceCalibration.from_message(message, max_draft_tokens)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return message
+
+
+def _check(name: str, part: pb.ClassCalibration, max_draft_tokens: int) -> None:
+    bounds = {
+        "temperature": (_MIN_TEMPERATURE, _MAX_TEMPERATURE),
+        "intercept": (-_MAX_INTERCEPT, _MAX_INTERCEPT),
+    }
+    for field, (low, high) in bounds.items():
+        values = list(getattr(part, field))
+        if len(values) != max_draft_tokens:
+            raise ValueError(
+                f"calibration.{name}.{field} has {len(values)} values, accepted: {max_draft_tokens}"
+            )
+        for value in values:
+            if not low <= value <= high:
+                raise ValueError(
+                    f"calibration.{name}.{field} is {value}, accepted are {low:g} to {high:g}"
+                )
