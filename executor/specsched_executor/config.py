@@ -40,11 +40,15 @@ class ExecutorConfig(SchedulerLinkConfig):
     policy: str | None = Field(
         None, description="Policy of the in-process scheduler; none: throughput"
     )
-    drafter: Literal["none", "ngram", "dspark"] = Field(
-        "ngram", description="Who drafts: ngram is prompt lookup, dspark a model"
+    drafter: Literal["auto", "none", "ngram", "dspark"] = Field(
+        "auto",
+        description="Who drafts: ngram is prompt lookup, dspark a trained model; auto: dspark where"
+        " one for the model ships with specsched, else ngram",
     )
     drafter_checkpoint: Path | None = Field(
-        None, description="Folder of the dspark drafter: config.json and safetensors"
+        None,
+        description="Folder of the dspark drafter: config.json and safetensors; none: the one that"
+        " ships with specsched",
     )
     max_draft_tokens: int = Field(7, ge=1, le=16, description="Draft positions per request, k")
     fallback: str = Field(
@@ -122,9 +126,9 @@ class ExecutorConfig(SchedulerLinkConfig):
     @model_validator(mode="after")
     def _check_options_take_effect(self) -> Self:
         given = self.model_fields_set
-        if (self.drafter == "dspark") != (self.drafter_checkpoint is not None):
+        if self.drafter in {"none", "ngram"} and self.drafter_checkpoint is not None:
             raise ValueError(
-                "drafter = dspark and drafter_checkpoint go together: give both or neither"
+                f"drafter_checkpoint has no effect with drafter = {self.drafter}: drop one of them"
             )
         if self.drafter == "none":
             for name in ("max_draft_tokens", "fallback", "scheduler", "profile", *LINK_OPTIONS):

@@ -57,14 +57,13 @@ def test_option_that_cannot_take_effect_is_an_error(flags):
         _load(**flags)
 
 
-def test_a_drafter_that_is_a_model_and_its_checkpoint_go_together(tmp_path):
-    with pytest.raises(ConfigError, match="go together"):
-        _load(drafter="dspark")
+def test_a_checkpoint_goes_with_a_drafter_that_is_a_model(tmp_path):
     with pytest.raises(ConfigError, match=r"no config\.json there"):
         _load(drafter="dspark", drafter_checkpoint=str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="go together"):
-        _load(drafter_checkpoint=str(tmp_path))
+    for drafter in ("none", "ngram"):
+        with pytest.raises(ConfigError, match=f"no effect with drafter = {drafter}"):
+            _load(drafter=drafter, drafter_checkpoint=str(tmp_path))
     assert _load(drafter="dspark", drafter_checkpoint=str(tmp_path)).drafter == "dspark"
 
 

@@ -28,7 +28,9 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
         Path | None, typer.Option(help="GGUF or Hugging Face folder; none: the default model")
     ] = None,
     drafter: Annotated[str, typer.Option(help="ngram or dspark")] = "dspark",
-    checkpoint: Annotated[Path | None, typer.Option(help="Folder of a dspark drafter")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of a dspark drafter; none: the shipped one")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="Of all requests; 0: greedy")] = 1.0,
     limit: Annotated[int | None, typer.Option(help="The first so many of each source")] = None,
     held_out_share: Annotated[

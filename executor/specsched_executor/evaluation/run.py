@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specsched_executor.drafters import DrafterSetting, create_drafter
+from specsched_executor.drafters.shipped import shipped_checkpoint
 from specsched_executor.evaluation.calibration_file import CalibrationFile
 from specsched_executor.evaluation.generation import evaluation_sizes, generate_answers
 from specsched_executor.evaluation.report import build_report, save_trace
@@ -24,8 +25,11 @@ __all__ = ["EvaluationOptions", "evaluate_drafter"]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """What to run. limit: prompts per source. held_out_share: only prompts that training with this
-    share keeps back; None takes all."""
+    """What to run.
+
+    checkpoint: of dspark; None takes the one that ships for the model. limit: prompts per source.
+    held_out_share: only prompts that training with this share keeps back; None takes all.
+    """
 
     model: Path | None
     drafter: str
@@ -42,8 +46,8 @@ class EvaluationOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 100:
             raise ValueError(f"temperature is {self.temperature}; accepted: 0 to 100")
-        if (self.drafter == "dspark") != (self.checkpoint is not None):
-            raise ValueError("drafter dspark and a checkpoint go together: give both or neither")
+        if self.drafter != "dspark" and self.checkpoint is not None:
+            raise ValueError(f"checkpoint has no effect with drafter {self.drafter}: drop it")
 
 
 def evaluate_drafter(
@@ -73,8 +77,11 @@ def evaluate_drafter(
     context = min(loaded.config.max_context_tokens, wanted)
     sizes = evaluation_sizes(options.num_seqs, options.max_draft_tokens, context)
     setting = None
-    if options.checkpoint is not None:
-        setting = DrafterSetting(options.checkpoint, loaded.model, options.num_seqs, context)
+    if options.drafter == "dspark":
+        checkpoint = options.checkpoint or shipped_checkpoint(loaded.config)
+        if checkpoint is None:
+            raise ValueError(f"no dspark drafter ships for {loaded.config.name!r}: give checkpoint")
+        setting = DrafterSetting(checkpoint, loaded.model, options.num_seqs, context)
     drafter = create_drafter(options.drafter, options.max_draft_tokens, setting)
     answers = generate_answers(
         loaded,

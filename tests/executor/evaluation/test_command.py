@@ -82,7 +82,7 @@ def test_a_calibration_is_reported_beside_the_raw_confidence(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--drafter", "ngram", "--checkpoint", "{}/drafter"], "go together"),
+        (["--drafter", "ngram", "--checkpoint", "{}/drafter"], "no effect with drafter ngram"),
         (["--drafter", "eagle"], "eagle"),
         (["--checkpoint", "{}/target"], "architectures"),
         (["--checkpoint", "{}/drafter", "--max-draft-tokens", "5"], "block_size, 4"),
