@@ -55,7 +55,7 @@ class SchedulerConfig(ProcessSettings):
         None, ge=0, description="CPU that planners are pinned to; none: any"
     )
     heartbeat_ms: int = Field(
-        1000, ge=50, le=60_000, description="Interval of the heartbeats on an Attach stream"
+        200, ge=50, le=60_000, description="Interval of the heartbeats on an Attach stream"
     )
     hello_timeout_ms: int = Field(
         5000, ge=100, le=60_000, description="Time an executor has to introduce itself"

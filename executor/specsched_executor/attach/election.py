@@ -116,7 +116,7 @@ class Election:
         if previous is not None and previous is not target and reason in _FAILURES:
             previous.role = pb.LANE_ROLE_SUSPENDED
         stood_in = previous is not None and previous.name != self.elected
-        if reason in {SwitchReason.FIRST, SwitchReason.PROMOTED}:
-            self.elected = target.name
-        elif reason not in {SwitchReason.STAND_IN, SwitchReason.RETURNED} and not stood_in:
+        is_chosen = reason in {SwitchReason.FIRST, SwitchReason.PROMOTED}
+        is_stopgap = reason in {SwitchReason.STAND_IN, SwitchReason.RETURNED} or stood_in
+        if is_chosen or not is_stopgap:
             self.elected = target.name

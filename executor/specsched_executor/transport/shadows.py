@@ -21,7 +21,7 @@ from specsched_executor.transport.step_prices import verify_ms_by_rows
 __all__ = ["ShadowReader"]
 
 _MAX_WAITING = 2
-"""A comparison takes a fraction of a millisecond of interpreter time, which the engine needs too."""
+"""A comparison takes part of a millisecond of interpreter time, which the engine needs too."""
 
 
 class ShadowReader:

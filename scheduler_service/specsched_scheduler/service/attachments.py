@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.learning.document import LearnedState
-from specsched_scheduler.policies import BuiltPolicy, PolicyError
-from specsched_scheduler.policies.builtin import Fixed
+from specsched_scheduler.policies import BuiltPolicy, PolicyError, check_effect
 
 from .attachment import Attachment
 from .errors import InvalidMessageError, NotReadyError, TooManyAttachmentsError
@@ -18,6 +18,8 @@ from .learned import LearnedStates
 from .learning_messages import executor_kind
 
 __all__ = ["Attachments"]
+
+_log = structlog.get_logger(__name__)
 
 _LANE_TIMEOUT_S = 10.0
 """An executor decides within two seconds whether it can follow; several may be asked in turn."""
@@ -69,6 +71,7 @@ class Attachments:
         Raises NotReadyError once `close` was called: nobody would end its stream.
         """
         self.check_open()
+        self._warn_of_no_effect(attachment)
         if attachment.planning.policy != self.policy:  # it changed while this one was opened
             attachment.follow(self.policy)
         self._members.append(attachment)
@@ -114,13 +117,16 @@ class Attachments:
     def _check_effect(self, policy: BuiltPolicy) -> None:
         # With nobody attached there is nothing to compare with: an executor may come with more.
         longest = max((each.hello.model.max_draft_tokens for each in self._members), default=None)
-        if longest is None or not isinstance(policy.policy, Fixed):
-            return
-        if policy.policy.k > longest:
-            raise PolicyError(
-                f"policy {policy}: k = {policy.policy.k} is more than any attached executor drafts;"
-                f" accepted: 0 to {longest}"
-            )
+        if longest is not None:
+            check_effect(policy, longest, "any attached executor")
+
+    def _warn_of_no_effect(self, attachment: Attachment) -> None:
+        # An executor is no worse for a cap that never binds, so it is not turned away for it.
+        hello = attachment.hello
+        try:
+            check_effect(self.policy, hello.model.max_draft_tokens, hello.executor_name)
+        except PolicyError as error:
+            _log.warning("policy without effect", executor=hello.executor_name, reason=str(error))
 
     async def wish(self, wish: pb.LaneWish.ValueType, boot_id: bytes = b"") -> list[pb.LaneChange]:
         """Ask executors, all or that one, to follow or not; what became of it at each.

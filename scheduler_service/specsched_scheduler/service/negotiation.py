@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from specsched_protocol.v1 import scheduler_pb2 as pb
+from specsched_protocol.versions import VersionRange
 
 from .errors import InvalidMessageError, PeerRefusedError
 
-__all__ = ["PROTOCOL_RANGE", "VersionRange", "check_hello", "negotiate_protocol", "peer_range"]
+__all__ = ["check_hello", "negotiate_protocol"]
 
 _BOOT_ID_BYTES = 16
 _MAX_DRAFT_TOKENS = 64
 _MAX_REQUESTS = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class VersionRange:
-    """Protocol versions one side speaks, both ends included."""
-
-    min_version: int
-    max_version: int
-
-    def __str__(self) -> str:
-        return f"{self.min_version}..{self.max_version}"
-
-
-PROTOCOL_RANGE = VersionRange(1, 1)
 
 
 def negotiate_protocol(ours: VersionRange, theirs: VersionRange) -> int:
@@ -46,11 +32,6 @@ def negotiate_protocol(ours: VersionRange, theirs: VersionRange) -> int:
             f"no common protocol version: the executor speaks {theirs}, this scheduler {ours}"
         )
     return version
-
-
-def peer_range(protocol: pb.ProtocolRange) -> VersionRange:
-    """The range a peer sent."""
-    return VersionRange(protocol.min_version, protocol.max_version)
 
 
 def check_hello(hello: pb.Hello) -> None:

@@ -17,6 +17,7 @@ from specsched_protocol.tcp import is_local_peer
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceServicer
+from specsched_protocol.versions import PROTOCOL_RANGE, VersionRange, common_features
 
 from specsched_scheduler.decision.wire import (
     answer_plan,
@@ -30,7 +31,7 @@ from specsched_scheduler.policies import available_policies
 from .attachment import Attachment
 from .attachments import Attachments
 from .errors import InvalidMessageError
-from .negotiation import PROTOCOL_RANGE, check_hello, negotiate_protocol, peer_range
+from .negotiation import check_hello, negotiate_protocol
 from .planning import Planning
 from .transports import StepTransport, choose_transport
 from .watching import DecisionWatch
@@ -80,7 +81,7 @@ class SchedulerServicer(SchedulerServiceServicer):
     ) -> AsyncIterator[pb.AttachResponse]:
         """Negotiate, choose a transport, plan until either side ends the stream."""
         hello = await self._read_hello(request_iterator)
-        version = negotiate_protocol(PROTOCOL_RANGE, peer_range(hello.protocol))
+        version = negotiate_protocol(PROTOCOL_RANGE, VersionRange.of(hello.protocol))
         check_hello(hello)
         with self._attachments.admission():
             await self._when_warm()
@@ -120,7 +121,7 @@ class SchedulerServicer(SchedulerServiceServicer):
             uptime_seconds=time.monotonic() - self._identity.started_s,
             policy=policy_to_message(self._attachments.policy),
             policies=available_policies(),
-            protocol=_protocol_range(),
+            protocol=PROTOCOL_RANGE.to_message(),
             attachments=[attachment.status() for attachment in self._attachments],
         )
 
@@ -143,6 +144,16 @@ class SchedulerServicer(SchedulerServiceServicer):
         return pb.SetPolicyResponse(
             policy=policy_to_message(policy), previous_policy=policy_to_message(previous)
         )
+
+    async def Promote(self, request: pb.PromoteRequest, context: _Context) -> pb.PromoteResponse:
+        """Have attached executors follow this scheduler; what became of it at each."""
+        changes = await self._attachments.wish(pb.LANE_WISH_ACTIVATE, request.boot_id)
+        return pb.PromoteResponse(executors=changes)
+
+    async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:
+        """Have attached executors follow another scheduler; what became of it at each."""
+        changes = await self._attachments.wish(pb.LANE_WISH_DRAIN, request.boot_id)
+        return pb.DrainResponse(executors=changes)
 
     async def _when_warm(self) -> None:
         """Wait until the compiled paths may be used; NotReadyError if that is not to come."""
@@ -209,6 +220,7 @@ class SchedulerServicer(SchedulerServiceServicer):
                 policy=policy_to_message(self._attachments.policy),
                 transport=transport.kind,
                 transport_reason=transport.reason,
+                features=common_features(hello.features),
             )
         )
 
@@ -217,9 +229,3 @@ def _log_fields(hello: pb.Hello, transport: StepTransport) -> dict[str, str]:
     kind = pb.Transport.Name(transport.kind).removeprefix("TRANSPORT_").lower()
     fields = {"model": hello.model.name, "transport": kind}
     return fields | ({"because": transport.reason} if transport.reason else {})
-
-
-def _protocol_range() -> pb.ProtocolRange:
-    return pb.ProtocolRange(
-        min_version=PROTOCOL_RANGE.min_version, max_version=PROTOCOL_RANGE.max_version
-    )

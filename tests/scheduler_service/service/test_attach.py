@@ -110,7 +110,7 @@ async def test_heartbeats_tell_the_newest_step(scheduler, executor):
 
 # ===================== Refusals =====================
 
-PROTOCOL_2 = pb.ProtocolRange(min_version=2, max_version=3)
+PROTOCOL_2 = pb.ProtocolRange(min_version=3, max_version=4)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ PROTOCOL_2 = pb.ProtocolRange(min_version=2, max_version=3)
         (
             {"protocol": PROTOCOL_2},
             grpc.StatusCode.FAILED_PRECONDITION,
-            "the executor speaks 2..3, this scheduler 1..1",
+            "the executor speaks 3..4, this scheduler 1..2",
         ),
         ({"shared_memory": None}, grpc.StatusCode.FAILED_PRECONDITION, "hello.shared_memory"),
         ({"boot_id": b"x"}, grpc.StatusCode.INVALID_ARGUMENT, "boot_id has 1 bytes"),

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from specsched_protocol.v1 import scheduler_pb2 as pb
+from specsched_protocol.versions import VersionRange
 from specsched_scheduler.service.errors import InvalidMessageError, PeerRefusedError
-from specsched_scheduler.service.negotiation import VersionRange, check_hello, negotiate_protocol
+from specsched_scheduler.service.negotiation import check_hello, negotiate_protocol
 
 ranges = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda t: VersionRange(*sorted(t)))
 

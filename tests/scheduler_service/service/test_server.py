@@ -83,7 +83,7 @@ async def test_reflection_lists_the_services(scheduler):
 
 async def test_status_tells_who_it_is(scheduler):
     status = await scheduler.status()
-    assert (len(status.scheduler_id), status.protocol.max_version) == (16, 1)
+    assert (len(status.scheduler_id), status.protocol.max_version) == (16, 2)
     assert status.uptime_seconds > 0
     assert {"throughput", "ratio", "greedy-causal", "fixed", "threshold", "off"} <= set(
         status.policies
