@@ -19,9 +19,10 @@ from specsched_client.cli._exit_codes import ExitCode
 GROUP: Final = "specsched.commands"
 
 SUMMARIES: Final = {
-    "calibrate": "Fit each draft position's temperature and intercept; judge them held-out.",
+    "bench": "Measure a running executor under load.",
+    "calibrate": "Fit temperature and intercept of each draft position.",
     "eval": "Measure a drafter by real generation.",
-    "executor": "Serve a model; schedulers found in the run directory are attached.",
+    "executor": "Serve a model; schedulers in the run directory are attached.",
     "plan": "Decide the steps of FILE: one plan request, or a list of them.",
     "scheduler": "Run a scheduler that executors on this machine attach to.",
     "train": "Make a drafter for a target.",
@@ -77,13 +78,15 @@ def _load(plugin: EntryPoint) -> Any:
         return _unavailable(plugin, error)
     if not isinstance(target, typer.Typer):
         return _as_command(plugin.name, target)
-    command = typer.main.get_command(target)
+    command: Any = typer.main.get_command(target)
     command.name = plugin.name
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.rich_markup_mode = None
     return command
 
 
 def _as_command(name: str, function: Any, **context: Any) -> Any:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(name, context_settings=context)(function)
     return typer.main.get_command(app)
 

@@ -1,0 +1,47 @@
+"""The progress bar of a measurement, on stderr."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+__all__ = ["ProgressBar"]
+
+
+class ProgressBar:
+    """Shows the round that runs; gone when the measurement is done."""
+
+    def __init__(self) -> None:
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._round = self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, title: str, num_requests: int) -> None:
+        """A round begins."""
+        self._bar.update(self._round, description=title, total=num_requests, completed=0)
+
+    def advance(self) -> None:
+        """A request ended."""
+        self._bar.advance(self._round)

@@ -1,0 +1,74 @@
+"""Prompt files: what the requests of a measurement ask."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from specsched_client._errors import InvalidRequestError
+from specsched_client._types import Message, TextCodec
+
+__all__ = ["BenchPrompt", "encode_prompts", "read_prompts"]
+
+_ACCEPTED = 'accepted: one JSON object a line, {"turns": [TEXT, ...]} or {"prompt": TEXT}'
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPrompt:
+    """Text of a prompt. is_chat: it goes through the model's chat template."""
+
+    text: str
+    is_chat: bool
+
+
+def read_prompts(path: Path) -> list[BenchPrompt]:
+    """The prompts of a file in its order; of a conversation the first turn.
+
+    Blank lines are skipped. Raises InvalidRequestError naming file and line of anything else.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"prompts {path}: {error}") from error
+    prompts = [
+        _read_line(line, f"prompts {path}, line {number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if not prompts:
+        raise InvalidRequestError(f"prompts {path}: it holds none; {_ACCEPTED}")
+    return prompts
+
+
+def encode_prompts(prompts: list[BenchPrompt], codec: TextCodec) -> list[list[int]]:
+    """Token ids, so that no text has to be encoded or decoded while time is measured."""
+    return [
+        codec.encode_chat([_user_turn(prompt.text)])
+        if prompt.is_chat
+        else codec.encode(prompt.text)
+        for prompt in prompts
+    ]
+
+
+def _read_line(line: str, place: str) -> BenchPrompt:
+    try:
+        entry: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InvalidRequestError(f"{place}: {error}; {_ACCEPTED}") from error
+    if isinstance(entry, dict):
+        turns, text = entry.get("turns"), entry.get("prompt")
+        if isinstance(turns, list) and turns and _is_text(turns[0]):
+            return BenchPrompt(turns[0], is_chat=True)
+        if turns is None and _is_text(text):
+            return BenchPrompt(text, is_chat=False)
+    raise InvalidRequestError(f"{place}: {line[:80]!r}; {_ACCEPTED}")
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value)
+
+
+def _user_turn(text: str) -> Message:
+    return {"role": "user", "content": text}

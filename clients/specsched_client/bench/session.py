@@ -1,0 +1,135 @@
+"""Rounds of several variants, interleaved in one server session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from specsched_client._async_client import AsyncClient
+from specsched_client._scheduler_client import AsyncSchedulerClient
+
+from .counters import counted_between, plan_latency, read_counters
+from .load import Load
+from .round import Workload, run_round
+from .summary import RoundResult
+
+__all__ = ["NoProgress", "Progress", "Session", "Variant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What is compared. target: executor's address. policy: set before each round; None: as is.
+
+    is_scheduled: whether the session's scheduler decides for it.
+    """
+
+    name: str
+    target: str
+    policy: str | None = None
+    is_scheduled: bool = True
+
+
+class Progress(Protocol):
+    """Is told how far a measurement is."""
+
+    def begin(self, title: str, num_requests: int) -> None:
+        """A round begins."""
+
+    def advance(self) -> None:
+        """A request ended."""
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def begin(self, title: str, num_requests: int) -> None:
+        """See Progress."""
+
+    def advance(self) -> None:
+        """See Progress."""
+
+
+class Session:
+    """Open connections to the executors of all variants and to the scheduler, if there is one."""
+
+    def __init__(
+        self,
+        clients: Mapping[str, AsyncClient],
+        scheduler: AsyncSchedulerClient | None,
+        progress: Progress,
+    ) -> None:
+        self._clients = clients
+        self._scheduler = scheduler
+        self._progress = progress
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, variants: Sequence[Variant], scheduler_target: str | None, progress: Progress
+    ) -> AsyncIterator[Session]:
+        """Connect; a policy that variants replaced is put back at the end."""
+        async with AsyncExitStack() as stack:
+            clients = {
+                target: await stack.enter_async_context(AsyncClient(target))
+                for target in dict.fromkeys(variant.target for variant in variants)
+            }
+            scheduler = None
+            if scheduler_target is not None:
+                scheduler = AsyncSchedulerClient(scheduler_target)
+                await stack.enter_async_context(scheduler)
+                if any(variant.policy for variant in variants):
+                    before = (await scheduler.status()).policy
+                    stack.push_async_callback(scheduler.set_policy, before)
+            yield cls(clients, scheduler, progress)
+
+    def client(self, target: str) -> AsyncClient:
+        """The connection to an executor."""
+        return self._clients[target]
+
+    async def measure(
+        self,
+        variants: Sequence[Variant],
+        load: Load,
+        work: Workload,
+        *,
+        num_repeats: int,
+        warm_up: Workload | None,
+    ) -> dict[str, list[RoundResult]]:
+        """Variant name -> its rounds. Each repeat runs all variants, every other one backwards.
+
+        So a machine that grows slower or faster favours none. Raises SpecschedError.
+        """
+        if warm_up is not None:
+            for variant in variants:
+                await self._run(variant, load, warm_up, f"warm-up, {variant.name}", 0)
+        rounds: dict[str, list[RoundResult]] = {variant.name: [] for variant in variants}
+        for repeat in range(num_repeats):
+            order = variants if repeat % 2 == 0 else tuple(reversed(variants))
+            for variant in order:
+                title = f"{load}, {variant.name}, {repeat + 1}/{num_repeats}"
+                rounds[variant.name].append(await self._run(variant, load, work, title, repeat))
+        return rounds
+
+    async def _run(
+        self, variant: Variant, load: Load, work: Workload, title: str, repeat: int
+    ) -> RoundResult:
+        self._progress.begin(title, work.num_requests)
+        if variant.policy is not None and self._scheduler is not None:
+            await self._scheduler.set_policy(variant.policy)
+        client = self._clients[variant.target]
+        before = await read_counters(client)
+        records = await run_round(client, load, work, self._progress.advance)
+        after = await read_counters(client)
+        status = None
+        if variant.is_scheduled and self._scheduler is not None:
+            status = await self._scheduler.status()
+        return RoundResult(
+            repeat=repeat,
+            records=tuple(records),
+            counted=counted_between(before, after),
+            plan_latency=plan_latency(status),
+            load_average=os.getloadavg()[0],
+        )
