@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from specsched_client._address import check_target
 from specsched_client._errors import error_of_status
 from specsched_client._methods import Method
 
@@ -57,10 +58,10 @@ class AsyncTransport(Protocol):
 
 
 class GrpcTransport:
-    """gRPC to `target`: host:port or unix:/path."""
+    """gRPC to `target`: host:port or unix:/path; InvalidRequestError for anything else."""
 
     def __init__(self, target: str) -> None:
-        self._target = target
+        self._target = check_target(target)
         self._channel = grpc.insecure_channel(target, options=_OPTIONS)
 
     def unary(self, method: Method[Q, R], request: Q, timeout_s: float | None) -> R:
@@ -99,7 +100,7 @@ class AsyncGrpcTransport:
     """The same on the running event loop."""
 
     def __init__(self, target: str) -> None:
-        self._target = target
+        self._target = check_target(target)
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
 
     async def unary(self, method: Method[Q, R], request: Q, timeout_s: float | None) -> R:

@@ -161,6 +161,11 @@ class RunDir:
         candidates = sorted(self.schedulers_dir.glob("*.sock"))
         return tuple(path for path in candidates if path.is_socket())
 
+    def check_executor_socket(self) -> None:
+        """Raise RunDirError where the path of an executor's socket would be too long."""
+        any_boot_id = "0" * 2 * _BOOT_ID_PREFIX_BYTES
+        check_socket_path(self.root / "executors" / any_boot_id / "handoff.sock")
+
     def executor_dir(self, boot_id: bytes) -> Path:
         """Private folder of an executor, created when missing."""
         return ensure_private_dir(self.root / "executors" / boot_id[:_BOOT_ID_PREFIX_BYTES].hex())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
@@ -27,6 +27,7 @@ __all__ = [
     "ProcessSettings",
     "Settings",
     "load_settings",
+    "run_command",
     "settings_command",
 ]
 
@@ -120,11 +121,20 @@ def settings_command(
     return command
 
 
+def run_command(command: Callable[..., None]) -> None:
+    """Be the process of one command: what `python -m` a package does."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(command)
+    app()
+
+
 def _parameter(settings: type[Settings], name: str, field: FieldInfo) -> inspect.Parameter:
     default = field.get_default(call_default_factory=True)
+    # The default stands in the text: typer would show one that means "not given".
+    shown = "none" if default is None or default == [] else str(default)
     option = typer.Option(
-        help=f"{field.description} (env {settings.env_name(name)})",
-        show_default="none" if default is None else str(default),
+        help=f"{field.description} (default: {shown}; {settings.env_name(name)})",
+        show_default=False,
     )
     # None stands for "not given", so that the environment and the default keep their turn.
     field_type: Any = field.annotation
@@ -151,7 +161,9 @@ def _describe(detail: ErrorDetails, settings: type[Settings]) -> str:
         return f"{name}: {reason}" if name else reason
     source = f"--{name.replace('_', '-')} or {settings.env_name(name)}"
     accepted = _accepted_range(settings.model_fields[name])
-    return f"{name} = {detail['input']!r} ({source}): {reason[:1].lower()}{reason[1:]}{accepted}"
+    given = detail["input"]
+    given = str(given) if isinstance(given, PurePath) else given
+    return f"{name} = {given!r} ({source}): {reason[:1].lower()}{reason[1:]}{accepted}"
 
 
 def _accepted_range(field: FieldInfo) -> str:

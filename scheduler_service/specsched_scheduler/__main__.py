@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import typer
+from specsched_protocol.settings import run_command
 
 from specsched_scheduler.commands import scheduler
 
 if __name__ == "__main__":
-    typer.run(scheduler)
+    run_command(scheduler)

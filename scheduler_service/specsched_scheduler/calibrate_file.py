@@ -53,7 +53,10 @@ def calibrate(  # noqa: PLR0917 - options of the command
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
 ) -> None:
-    """Fit each draft position's temperature and intercept; judge them held-out."""
+    """Fit temperature and intercept of each draft position.
+
+    Errors are judged on requests that were left out of the fit.
+    """
     is_greedy = None if sampling_class is None else sampling_class is SamplingClass.GREEDY
     try:
         parts = read_trace(trace, is_greedy=is_greedy)

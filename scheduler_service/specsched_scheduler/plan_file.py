@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from specsched_scheduler.decision import DecisionError, DecisionFlags, DecisionOutcome
-from specsched_scheduler.decision.wire import decide_message
+from specsched_scheduler.decision.wire import DEFAULT_POLICY, decide_message
 from specsched_scheduler.plan_document import PlanDocument, PlanEntry, read_plan_document
 
 __all__ = ["plan", "plan_text"]
@@ -93,7 +93,11 @@ def _flag_names(flags: DecisionFlags) -> list[str]:
 
 
 def _table(document: PlanDocument, outcomes: list[DecisionOutcome]) -> Table:
-    table = Table("request", "policy", "budget", "verify_lens", "tokens", "ms", "model", "flags")
+    table = Table(box=None, pad_edge=False)
+    for header in ("request", "policy", "budget", "verify_lens", "tokens", "ms", "model", "flags"):
+        # Folded, not cut, where the terminal is narrow; headers and common words stay whole.
+        min_width = len(DEFAULT_POLICY) if header == "policy" else len(header)
+        table.add_column(header, overflow="fold", min_width=min_width)
     for index, (entry, outcome) in enumerate(zip(document.entries, outcomes, strict=True)):
         table.add_row(
             escape(entry.name or str(index)),

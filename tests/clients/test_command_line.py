@@ -413,3 +413,44 @@ def test_usage_errors_exit_with_2(run: Run) -> None:
     code, _, err = run("generate", "hello", "--tempature", "1")
     assert code == 2
     assert "--tempature" in err
+
+
+@pytest.mark.parametrize(
+    "command", ["executor", "scheduler", "plan", "calibrate", "generate", "status", "policy set"]
+)
+def test_help_cuts_nothing_at_80_columns(command: str) -> None:
+    script = "from specsched_client.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", script, *command.split(), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80"},
+    ).stdout
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_list_of_commands_cuts_no_summary(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = run("--help")[1].split("Commands:")[1]
+    assert "scheduler" in listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("status", "--target", "localhost"), "target 'localhost' is no address; accepted: host"),
+        (("generate", "hello", "--target", ":5"), "target ':5' is no address; accepted: host"),
+        (("status", "--timeout", "-1"), "-1.0; accepted: more than 0"),
+        (("policy", "get", "--timeout", "nan"), "nan; accepted: more than 0"),
+        (("policy", "get", "--scheduler", "host:port"), "target 'host:port' is no address"),
+    ],
+)
+def test_addresses_and_time_limits_are_checked(
+    run: Run, arguments: tuple[str, ...], named: str
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert named in err

@@ -64,7 +64,7 @@ def test_a_taken_port_is_refused_before_anything_is_loaded(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        address = "127.0.0.1:{}".format(taken.getsockname()[1])
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         result = _run("--port", address.rpartition(":")[2], "--run-dir", str(tmp_path / "run"))
     assert result.returncode == 2
     assert f"cannot listen on {address}: address already in use" in result.stderr

@@ -295,6 +295,22 @@ BAD_COMMANDS: dict[str, tuple[tuple[str | Maker, ...], tuple[str, str]]] = {
         ("scheduler", "--run-dir", _run_dir, "--policy", "oracle"),
         ("'oracle'", "known: throughput"),
     ),
+    "policy at the start that no executor can follow": (
+        ("scheduler", "--run-dir", _run_dir, "--name", "other", "--policy", "fixed(99)"),
+        ("k = 99", "accepted: 0 to 64"),
+    ),
+    "policy of the executor's own scheduler": (
+        (*EXECUTOR[:3], "--scheduler", "in-process", "--policy", "fixed(99)"),
+        ("k = 99", "accepted: 0 to 7"),
+    ),
+    "target without a port": (
+        ("status", "--target", "localhost", "--run-dir", _run_dir),
+        ("target 'localhost'", "accepted: host:port"),
+    ),
+    "negative time limit": (
+        ("status", "--target", _target, "--run-dir", _run_dir, "--timeout", "-1"),
+        ("-1.0", "accepted: more than 0"),
+    ),
     "name in use": (
         ("scheduler", "--run-dir", _run_dir),
         ("default.sock", "another --name"),

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import typer
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from specsched_protocol.settings import (
     ConfigError,
     ProcessSettings,
@@ -24,6 +24,19 @@ class Oven(ProcessSettings):
     degrees: int = Field(180, ge=50, le=250, description="How hot")
     mode: Literal["fan", "grill"] = Field("fan", description="How")
     light: bool = Field(True, description="Whether to see")
+
+
+class Shop(Settings):
+    env_prefix = "SPECSCHED_SHOP_"
+
+    door: Path = Field(Path("/door"), description="Where to go in")
+
+    @field_validator("door")
+    @classmethod
+    def _check(cls, door: Path) -> Path:
+        if door != Path("/door"):
+            raise ValueError("it is locked")
+        return door
 
 
 def test_flag_beats_environment_beats_default():
@@ -105,3 +118,35 @@ def test_help_names_options_variables_and_defaults():
         "fan|grill",
     ):
         assert text in result.stdout
+
+
+NARROW = {"COLUMNS": "80", "TERM": "dumb"}
+
+
+class Kitchen(Oven):
+    env_prefix = "SPECSCHED_KITCHEN_"
+
+    max_num_batched_loaves: int = Field(3, description="Loaves")
+    guests: list[str] = Field([], description="Who comes")
+    recipe: Path | None = Field(None, description="What to bake")
+
+
+def test_help_cuts_no_name_on_a_narrow_terminal():
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(settings_command(Kitchen, lambda _: 0, doc="Cook."))
+    shown = CliRunner().invoke(app, ["--help"], env=NARROW).stdout
+    for field in Kitchen.model_fields:
+        assert f"--{field.replace('_', '-')}" in shown
+        assert Kitchen.env_name(field) in shown
+    assert "…" not in shown
+    assert "(default: none;" in " ".join(shown.split())
+    assert "[]" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_path_is_named_as_it_was_typed():
+    app = typer.Typer()
+    app.command()(settings_command(Shop, lambda _: 0, doc="Sell."))
+    result = CliRunner().invoke(app, ["--door", "/nowhere"])
+    assert result.exit_code == 2
+    assert "door = '/nowhere' (--door or SPECSCHED_SHOP_DOOR): it is locked" in result.stderr

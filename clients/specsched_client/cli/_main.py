@@ -8,6 +8,7 @@ import typer
 
 from specsched_client.cli._exit_codes import exit_code_of
 from specsched_client.cli._generate import generate
+from specsched_client.cli._lanes import diff, drain, lanes, promote
 from specsched_client.cli._plugins import PluginGroup
 from specsched_client.cli._policy import policy_app
 from specsched_client.cli._status import status
@@ -24,9 +25,15 @@ app = typer.Typer(
     cls=PluginGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Panels cut what does not fit their columns, the names of variables above all.
+    rich_markup_mode=None,
 )
 app.command()(generate)
 app.command()(status)
+app.command()(lanes)
+app.command()(diff)
+app.command()(promote)
+app.command()(drain)
 app.add_typer(policy_app, name="policy")
 
 

@@ -9,6 +9,13 @@ import typer
 
 from specsched_client._targets import DEFAULT_TARGET
 
+
+def _more_than_0(seconds: float) -> float:
+    if not seconds > 0:
+        raise typer.BadParameter(f"{seconds}; accepted: more than 0")
+    return seconds
+
+
 TargetOption = Annotated[
     str,
     typer.Option(envvar="SPECSCHED_TARGET", help="Address of the executor's API, host:port."),
@@ -26,7 +33,9 @@ SchedulerOption = Annotated[
         help="One scheduler, by its name in the run directory, its socket's path or host:port."
     ),
 ]
-TimeoutOption = Annotated[float, typer.Option(help="Seconds to wait for an answer.")]
+TimeoutOption = Annotated[
+    float, typer.Option(callback=_more_than_0, help="Seconds to wait for an answer.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 __all__ = [

@@ -14,7 +14,9 @@ from specsched_client.cli._options import (
     TimeoutOption,
 )
 
-policy_app = typer.Typer(help="See or replace the policy of a scheduler.", no_args_is_help=True)
+policy_app = typer.Typer(
+    help="See or replace the policy of a scheduler.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @policy_app.command("get")

@@ -22,7 +22,7 @@ def status(
     timeout: TimeoutOption = 5.0,
     json: JsonOption = False,
 ) -> None:
-    """Show the executor and its schedulers, as far as they can be reached.
+    """Show the executor and its schedulers, as far as they answer.
 
     Exits with 3 when none of them answers.
     """

@@ -2,6 +2,7 @@
 
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.policies.base import Parameter, Policy, PolicyChoice
+from specsched_scheduler.policies.effect import check_effect
 from specsched_scheduler.policies.registry import BuiltPolicy, available_policies, build_policy
 from specsched_scheduler.policies.spec import PolicySpec
 
@@ -14,4 +15,5 @@ __all__ = [
     "PolicySpec",
     "available_policies",
     "build_policy",
+    "check_effect",
 ]

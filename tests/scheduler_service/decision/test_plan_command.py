@@ -56,3 +56,17 @@ def test_command_names_a_file_that_is_not_there(app: typer.Typer, tmp_path: Path
     result = CliRunner().invoke(app, [str(tmp_path / "none.json")])
     assert result.exit_code == 2
     assert "No such file" in result.stderr
+
+
+def test_the_table_cuts_nothing_at_80_columns(app: typer.Typer) -> None:
+    document = {"name": "a_name_that_has_no_room", "request": GOOD}
+    result = CliRunner().invoke(
+        app, ["-"], input=json.dumps(document), env={"COLUMNS": "80", "TERM": "dumb"}
+    )
+    header, *rows = result.stdout.splitlines()
+    assert header.split() == [
+        *("request", "policy", "budget", "verify_lens", "tokens", "ms", "model", "flags")
+    ]
+    assert "…" not in result.stdout
+    name_width = header.index("policy")
+    assert "".join(row[:name_width].strip() for row in rows) == "a_name_that_has_no_room"
