@@ -58,6 +58,10 @@ GET_STATUS = Method(
 SET_POLICY = Method(
     f"{_SCHEDULER}/SetPolicy", scheduler_pb2.SetPolicyRequest, scheduler_pb2.SetPolicyResponse
 )
+PROMOTE = Method(
+    f"{_SCHEDULER}/Promote", scheduler_pb2.PromoteRequest, scheduler_pb2.PromoteResponse
+)
+DRAIN = Method(f"{_SCHEDULER}/Drain", scheduler_pb2.DrainRequest, scheduler_pb2.DrainResponse)
 PLAN = Method(f"{_SCHEDULER}/Plan", plan_pb2.PlanRequest, plan_pb2.PlanResponse)
 WATCH_DECISIONS = Method(
     f"{_SCHEDULER}/WatchDecisions",

@@ -52,6 +52,20 @@ class SchedulerClient:
         request = scheduler_pb2.SetPolicyRequest(policy=to_policy_spec(policy))
         return self._transport.unary(methods.SET_POLICY, request, timeout_s)
 
+    def promote(
+        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.PromoteResponse:
+        """Have executors, all or that one, follow this scheduler; what became of it at each."""
+        request = scheduler_pb2.PromoteRequest(boot_id=boot_id)
+        return self._transport.unary(methods.PROMOTE, request, timeout_s)
+
+    def drain(
+        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.DrainResponse:
+        """Have executors, all or that one, follow another scheduler instead of this one."""
+        request = scheduler_pb2.DrainRequest(boot_id=boot_id)
+        return self._transport.unary(methods.DRAIN, request, timeout_s)
+
     def plan(
         self, request: plan_pb2.PlanRequest, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
     ) -> plan_pb2.PlanResponse:
@@ -100,6 +114,20 @@ class AsyncSchedulerClient:
         """Replace the policy between two decisions, e.g. by "fixed(k=3)"."""
         request = scheduler_pb2.SetPolicyRequest(policy=to_policy_spec(policy))
         return await self._transport.unary(methods.SET_POLICY, request, timeout_s)
+
+    async def promote(
+        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.PromoteResponse:
+        """Have executors, all or that one, follow this scheduler; what became of it at each."""
+        request = scheduler_pb2.PromoteRequest(boot_id=boot_id)
+        return await self._transport.unary(methods.PROMOTE, request, timeout_s)
+
+    async def drain(
+        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.DrainResponse:
+        """Have executors, all or that one, follow another scheduler instead of this one."""
+        request = scheduler_pb2.DrainRequest(boot_id=boot_id)
+        return await self._transport.unary(methods.DRAIN, request, timeout_s)
 
     async def plan(
         self, request: plan_pb2.PlanRequest, *, timeout_s: float | None = DEFAULT_TIMEOUT_S

@@ -11,7 +11,7 @@ from specsched_protocol.tcp import TcpAddress, TlsFiles, tls_files
 
 __all__ = ["LINK_OPTIONS", "SchedulerLinkConfig"]
 
-LINK_OPTIONS = ("transport", "scheduler_target")
+LINK_OPTIONS = ("transport", "scheduler_target", "failover_after_ms")
 """Options without effect where no scheduler is attached to."""
 
 
@@ -42,6 +42,14 @@ class SchedulerLinkConfig(ProcessSettings):
         None, description="PEM certificate shown to schedulers, with the chain to its CA"
     )
     scheduler_tls_key: Path | None = Field(None, description="PEM key of that certificate")
+
+    failover_after_ms: float = Field(
+        500.0,
+        ge=50,
+        le=60_000,
+        description="Time in which the active scheduler may leave every step without a plan before"
+        " a shadow that has plans takes over",
+    )
 
     @field_validator("scheduler_target", mode="before")
     @classmethod

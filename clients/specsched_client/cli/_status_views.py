@@ -13,6 +13,7 @@ from rich.table import Table
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client._policy import policy_text
+from specsched_client.cli._lane_views import role_text
 from specsched_client.cli._status_report import ExecutorReport, Report
 
 
@@ -60,6 +61,8 @@ def _executor_rows(executor: ExecutorReport | str) -> Iterable[tuple[str, str]]:
     if executor.schedulers is not None:
         for attached in executor.schedulers.schedulers:
             yield "plans from", _attached(attached)
+        switches = sorted(executor.schedulers.num_switches.items())
+        yield "switches", ", ".join(f"{number} {reason}" for reason, number in switches) or "none"
 
 
 def _plans(counters: executor_pb2.StepCounters) -> str:
@@ -69,7 +72,7 @@ def _plans(counters: executor_pb2.StepCounters) -> str:
 
 
 def _attached(scheduler: executor_pb2.AttachedScheduler) -> str:
-    state = "active" if scheduler.active else "standby"
+    state = "active" if scheduler.active else role_text(scheduler.role)
     reason = f" ({scheduler.transport_reason})" if scheduler.transport_reason else ""
     return f"{scheduler.name}, {state}, {_transport(scheduler.transport)}{reason}"
 
@@ -103,7 +106,9 @@ def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[t
     for attachment in status.attachments:
         counters = attachment.counters
         where = f"lane {attachment.lane}, {_transport(attachment.transport)}"
-        yield "attached", f"{attachment.executor_name}, {where}"
+        role = attachment.lane_status.role
+        told = f", {role_text(role)}" if role else ""
+        yield "attached", f"{attachment.executor_name}, {where}{told}"
         yield (
             "decisions",
             (

@@ -6,25 +6,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from specsched_protocol.v1 import executor_pb2, executor_pb2_grpc
 
 from specsched_executor.gateway.api import EngineApi, StepTotals
 
-__all__ = ["SERVICE_NAME", "AttachedSchedulers", "CountersServicer", "to_step_counters"]
+__all__ = ["SERVICE_NAME", "AttachedSchedulers", "CountersServicer", "nobody", "to_step_counters"]
 
-AttachedSchedulers = Callable[[], Sequence[executor_pb2.AttachedScheduler]]
+AttachedSchedulers = Callable[[], executor_pb2.ListSchedulersResponse]
 """Asked for the schedulers attached now; any thread, never blocking."""
 
 SERVICE_NAME = executor_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
 
 
+def nobody() -> executor_pb2.ListSchedulersResponse:
+    """Of an executor that attaches to no scheduler."""
+    return executor_pb2.ListSchedulersResponse()
+
+
 class CountersServicer(executor_pb2_grpc.ExecutorServiceServicer):
     """Serves the counters of one engine and the list of its schedulers."""
 
-    def __init__(self, engine: EngineApi, schedulers: AttachedSchedulers = tuple) -> None:
+    def __init__(self, engine: EngineApi, schedulers: AttachedSchedulers = nobody) -> None:
         self._engine = engine
         self._schedulers = schedulers
         self._start_s = time.monotonic()
@@ -41,8 +46,8 @@ class CountersServicer(executor_pb2_grpc.ExecutorServiceServicer):
     async def ListSchedulers(
         self, request: executor_pb2.ListSchedulersRequest, context: Any
     ) -> executor_pb2.ListSchedulersResponse:
-        """The schedulers attached now and their transports."""
-        return executor_pb2.ListSchedulersResponse(schedulers=self._schedulers())
+        """The schedulers attached now, their transports, and how their decisions compare."""
+        return self._schedulers()
 
 
 def to_step_counters(totals: StepTotals) -> executor_pb2.StepCounters:

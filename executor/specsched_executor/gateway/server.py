@@ -78,7 +78,7 @@ def build_server(
     model: ServedModel,
     tokenizer: Tokenizer,
     config: GatewayConfig,
-    schedulers: counters_servicer.AttachedSchedulers = tuple,
+    schedulers: counters_servicer.AttachedSchedulers = counters_servicer.nobody,
 ) -> Gateway:
     """Make the gateway of an engine, bound to its port; call it on the loop that will run it.
 

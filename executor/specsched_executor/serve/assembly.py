@@ -14,7 +14,13 @@ from specsched_protocol.run_dir import RunDir
 from specsched_protocol.shm import RegionShape
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
-from specsched_executor.attach import AttachConfig, AttachManager, ExecutorFacts, SchedulerEndpoint
+from specsched_executor.attach import (
+    AttachConfig,
+    AttachManager,
+    ExecutorFacts,
+    SchedulerEndpoint,
+    SupervisionConfig,
+)
 from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.engine import Engine, EngineConfig
@@ -53,10 +59,16 @@ class Executor:
     transport: PlanTransport
     attacher: AttachManager | None
 
-    def schedulers(self) -> list[executor_pb2.AttachedScheduler]:
-        """The schedulers attached now."""
-        infos = () if self.attacher is None else self.attacher.attachments()
-        return [info.to_message() for info in infos]
+    def schedulers(self) -> executor_pb2.ListSchedulersResponse:
+        """The schedulers attached now, and how it came that one of them is followed."""
+        attacher = self.attacher
+        if attacher is None:
+            return executor_pb2.ListSchedulersResponse()
+        return executor_pb2.ListSchedulersResponse(
+            schedulers=[info.to_message() for info in attacher.attachments()],
+            num_switches=attacher.num_switches(),
+            elected_scheduler=attacher.elected_name,
+        )
 
     def start(self, on_failure: Callable[[], None]) -> None:
         """Start to serve requests and to look for schedulers; `on_failure` as in `Engine.start`."""
@@ -180,6 +192,7 @@ def _attach_config(config: ExecutorConfig) -> AttachConfig:
         endpoints=tuple(
             SchedulerEndpoint.of_address(address, tls) for address in config.scheduler_addresses
         ),
+        supervision=SupervisionConfig(failover_after_ms=config.failover_after_ms),
         shares_memory=config.transport != "inline",
         accepts_inline=config.transport != "shared-memory",
     )

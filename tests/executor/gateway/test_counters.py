@@ -11,6 +11,7 @@ from specsched_protocol.v1.executor_pb2 import (
     AttachedScheduler,
     GetStepCountersRequest,
     ListSchedulersRequest,
+    ListSchedulersResponse,
     StepCounters,
 )
 
@@ -42,10 +43,10 @@ async def test_the_totals_are_read_when_asked():
 
 
 async def test_schedulers_are_asked_for_when_listed():
-    attached: list[AttachedScheduler] = []
+    attached = ListSchedulersResponse()
     servicer = CountersServicer(SimpleNamespace(), lambda: attached)
     request = ListSchedulersRequest()
     assert not (await servicer.ListSchedulers(request, None)).schedulers
-    attached.append(AttachedScheduler(name="a", active=True))
+    attached.schedulers.append(AttachedScheduler(name="a", active=True))
     (listed,) = (await servicer.ListSchedulers(request, None)).schedulers
     assert (listed.name, listed.active) == ("a", True)

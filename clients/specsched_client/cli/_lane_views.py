@@ -1,0 +1,124 @@
+"""Lanes, comparisons and switches as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+from specsched_protocol.v1 import executor_pb2, scheduler_pb2
+
+from specsched_client._policy import policy_text
+
+__all__ = ["print_changes", "print_diff", "print_lanes", "role_text"]
+
+
+def role_text(role: scheduler_pb2.LaneRole.ValueType) -> str:
+    """A role in lower case."""
+    return scheduler_pb2.LaneRole.Name(role).removeprefix("LANE_ROLE_").lower()
+
+
+def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -> None:
+    """Who is attached, by role."""
+    if as_json:
+        _print_json(answer)
+        return
+    table = _table("scheduler", "role", "lane", "epoch", "version", "policy", "plans", "faults")
+    for each in answer.schedulers:
+        transport = scheduler_pb2.Transport.Name(each.transport).removeprefix("TRANSPORT_")
+        table.add_row(
+            each.name,
+            role_text(each.role),
+            f"{each.lane}, {transport.lower().replace('_', ' ')}",
+            str(each.epoch),
+            each.version,
+            policy_text(each.policy),
+            str(each.comparison.num_sound_decisions),
+            _counts(each.comparison.num_faults),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"elected: {answer.elected_scheduler or 'nobody yet'}")
+    console.print(f"switches: {_counts(answer.num_switches)}")
+
+
+def print_diff(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -> None:
+    """How each shadow's decisions differ from those that were followed."""
+    shadows = [each for each in answer.schedulers if not each.active]
+    if as_json:
+        compared = {each.name: _to_dict(each.comparison) for each in shadows}
+        active = next((each.name for each in answer.schedulers if each.active), None)
+        print(json.dumps({"active": active, "shadows": compared}))  # noqa: T201 - the output
+        return
+    console = Console(highlight=False)
+    if not shadows:
+        console.print("no shadow is attached")
+        return
+    table = _table(
+        "shadow", "steps", "same", "budget", "expected tokens", "expected ms", "regret", "faults"
+    )
+    for each in shadows:
+        table.add_row(each.name, *_comparison_row(each.comparison))
+    console.print(table)
+    console.print(
+        "per step, shadow / active; budget: mean difference (mean of its size); regret: tokens lost"
+        " against the best budget in hindsight"
+    )
+
+
+def print_changes(name: str, changes: Sequence[scheduler_pb2.LaneChange], *, as_json: bool) -> bool:
+    """What each executor did; whether all of them did what was asked."""
+    if as_json:
+        print(json.dumps({"scheduler": name, "executors": [_to_dict(c) for c in changes]}))  # noqa: T201
+    else:
+        console = Console(highlight=False)
+        for change in changes:
+            console.print(f"{change.executor_name}: {_change_text(change.reply)}")
+    return all(change.reply.done for change in changes)
+
+
+def _change_text(reply: scheduler_pb2.LaneReply) -> str:
+    if not reply.done:
+        return f"not done: {reply.reason}"
+    if reply.previous_scheduler == reply.active_scheduler:
+        return f"{reply.active_scheduler} is followed, as before"
+    previous = reply.previous_scheduler or "nobody"
+    return f"{previous} -> {reply.active_scheduler} from step {reply.step_id}"
+
+
+def _comparison_row(c: scheduler_pb2.LaneComparison) -> tuple[str, ...]:
+    share = c.num_same_decisions / c.num_steps if c.num_steps else 0.0
+    return (
+        str(c.num_steps),
+        f"{share:.1%}",
+        f"{c.mean_budget_difference:+.2f} ({c.mean_absolute_budget_difference:.2f})",
+        f"{c.mean_expected_tokens:.2f} / {c.mean_active_expected_tokens:.2f}",
+        f"{c.mean_expected_ms:.2f} / {c.mean_active_expected_ms:.2f}",
+        f"{c.mean_regret_tokens:.3f} / {c.mean_active_regret_tokens:.3f}",
+        _counts(c.num_faults),
+    )
+
+
+def _counts(counts: object) -> str:
+    pairs = sorted(dict(counts).items())  # type: ignore[call-overload]
+    return ", ".join(f"{number} {reason}" for reason, number in pairs if number) or "none"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print_json(message: Message) -> None:
+    print(json.dumps(_to_dict(message)))  # noqa: T201 - the output of the command
+
+
+def _to_dict(message: Message) -> dict[str, object]:
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
