@@ -19,6 +19,9 @@ class ActiveRequest:
     max_total_tokens: prompt and output at most. logit_rules: None where there are none.
     tokens: prompt and output, anchor last. num_cached_tokens: leading tokens whose keys and values
     are in the cache. num_draft_tokens: drafts present, made at the end of the last step.
+    num_block_cuts: how often block_ids lost blocks, rather than grew. Where steps overlap, besides:
+    max_in_flight_tokens: the most that launched steps may still commit; tokens known are all
+    cached then. is_anchor_on_device: a launched step sampled, so only the device has the anchor.
     """
 
     request: GenerationRequest
@@ -40,6 +43,9 @@ class ActiveRequest:
     num_verified_tokens: int = 0
     num_accepted_tokens: int = 0
     is_over: bool = False
+    num_block_cuts: int = 0
+    max_in_flight_tokens: int = 0
+    is_anchor_on_device: bool = False
 
     @property
     def request_id(self) -> str:
@@ -71,9 +77,14 @@ class ActiveRequest:
     @property
     def num_pending_tokens(self) -> int:
         """Tokens not in the cache yet: 1, the anchor, while decoding; more inside a prefill."""
-        return len(self.tokens) - self.num_cached_tokens
+        return len(self.tokens) - self.num_cached_tokens + (self.max_in_flight_tokens > 0)
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Tokens known, and those that launched steps may still commit."""
+        return len(self.tokens) + self.max_in_flight_tokens
 
     @property
     def max_useful_drafts(self) -> int:
         """Drafts of which each could still be output: one place is the bonus token's."""
-        return max(0, self.max_total_tokens - len(self.tokens) - 1)
+        return max(0, self.max_total_tokens - self.max_num_tokens - 1)

@@ -36,14 +36,14 @@ class BatchFormer:
         for request in self._residency.running:
             is_resident = request.block_ids
             if is_resident and request.num_pending_tokens == 1:
-                self._residency.secure(request, len(request.tokens))
+                self._residency.secure(request, request.max_num_tokens)
         return [r for r in self._residency.running if r.num_pending_tokens == 1]
 
     def _decode_entry(self, request: ActiveRequest) -> BatchEntry:
         num_drafts = min(request.num_draft_tokens, request.max_useful_drafts)
-        while not self._residency.grow(request, len(request.tokens) + num_drafts):
+        while not self._residency.grow(request, request.max_num_tokens + num_drafts):
             num_drafts -= 1
-        return BatchEntry(request, request.num_cached_tokens, 1, True, num_drafts)
+        return BatchEntry(request, request.max_num_tokens - 1, 1, True, num_drafts)
 
     def _prefill_entries(self, num_rows: int) -> list[BatchEntry]:
         entries = []

@@ -126,9 +126,12 @@ class Residency:
         request.num_cached_tokens = 0
         request.num_draft_tokens = 0
         request.was_offered_draft = False
+        request.max_in_flight_tokens = 0
+        request.is_anchor_on_device = False
         self._on_release(slot_id)  # last: should it raise, the slot and the blocks are free
 
     def _shrink(self, request: ActiveRequest) -> None:
-        num_needed = self._pool.blocks_for(len(request.tokens))
+        num_needed = self._pool.blocks_for(request.max_num_tokens)
+        request.num_block_cuts += num_needed < len(request.block_ids)
         self._pool.give_back(request.block_ids[num_needed:])
         del request.block_ids[num_needed:]

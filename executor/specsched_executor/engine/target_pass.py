@@ -30,6 +30,7 @@ class PassOutcome:
 
     verify_lens int64 [R]; query_start_loc int64 [R+1]; verify_ms: forward and sampling. logprobs:
     of the committed tokens, prompt_logprobs: of the next prompt tokens, where asked for.
+    padded_num_rows: of the captured size that ran; None: exactly the rows.
     """
 
     verify_lens: torch.Tensor
@@ -39,6 +40,7 @@ class PassOutcome:
     verify_ms: float
     logprobs: LogprobsOf
     prompt_logprobs: LogprobsOf
+    padded_num_rows: int | None = None
 
     @property
     def num_rows(self) -> int:
