@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.repository import ROOT
+from tests.repository import PACKAGES, ROOT
+from tests.test_import_rule import imported_packages
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Installed on demand, never by `make`.
@@ -40,6 +41,27 @@ def test_pin_satisfies_the_project_and_is_installed(requirement):
     pinned = pins()[canonicalize_name(requirement.name)]
     assert pinned in requirement.specifier
     assert Version(importlib.metadata.version(requirement.name)).public == str(pinned)
+
+
+def top_level_packages(distribution: str) -> set[str]:
+    """Names that an installed distribution can be imported by."""
+    wanted = canonicalize_name(distribution)
+    owners = importlib.metadata.packages_distributions()
+    return {name for name, who in owners.items() if wanted in map(canonicalize_name, who)}
+
+
+def test_everything_that_is_installed_with_the_project_is_used():
+    """The run-time dependencies; protobuf shares its top-level name with others of its maker."""
+    paths = (path for package in PACKAGES for path in PACKAGES[package].rglob("*.py"))
+    imported = set().union(*(imported_packages(path.read_text()) for path in paths))
+    extras = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *extras["executor"], *extras["trace"], *extras["plot"]]
+    unused = {
+        name
+        for name in (Requirement(line).name for line in lines)
+        if name not in UNPINNED and not top_level_packages(name) & imported
+    }
+    assert unused == set()
 
 
 def test_installed_packages_fit_together():
