@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
 from smg_grpc_proto import vllm_engine_pb2 as engine_pb
 from smg_grpc_proto.generated import common_pb2
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
@@ -52,6 +53,11 @@ LIST_SCHEDULERS = Method(
     executor_pb2.ListSchedulersRequest,
     executor_pb2.ListSchedulersResponse,
 )
+CHECK_HEALTH = Method(
+    "/grpc.health.v1.Health/Check",
+    health_pb2.HealthCheckRequest,
+    health_pb2.HealthCheckResponse,
+)
 GET_STATUS = Method(
     f"{_SCHEDULER}/GetStatus", scheduler_pb2.GetStatusRequest, scheduler_pb2.GetStatusResponse
 )
@@ -62,6 +68,18 @@ PROMOTE = Method(
     f"{_SCHEDULER}/Promote", scheduler_pb2.PromoteRequest, scheduler_pb2.PromoteResponse
 )
 DRAIN = Method(f"{_SCHEDULER}/Drain", scheduler_pb2.DrainRequest, scheduler_pb2.DrainResponse)
+GET_LEARNING = Method(
+    f"{_SCHEDULER}/GetLearning", scheduler_pb2.GetLearningRequest, scheduler_pb2.GetLearningResponse
+)
+SET_LEARNING = Method(
+    f"{_SCHEDULER}/SetLearning", scheduler_pb2.SetLearningRequest, scheduler_pb2.SetLearningResponse
+)
+EXPORT_STATE = Method(
+    f"{_SCHEDULER}/ExportState", scheduler_pb2.ExportStateRequest, scheduler_pb2.ExportStateResponse
+)
+IMPORT_STATE = Method(
+    f"{_SCHEDULER}/ImportState", scheduler_pb2.ImportStateRequest, scheduler_pb2.ImportStateResponse
+)
 PLAN = Method(f"{_SCHEDULER}/Plan", plan_pb2.PlanRequest, plan_pb2.PlanResponse)
 WATCH_DECISIONS = Method(
     f"{_SCHEDULER}/WatchDecisions",

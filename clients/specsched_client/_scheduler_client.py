@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 from types import TracebackType
 from typing import Self
 
+from grpc_health.v1 import health_pb2
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
 from specsched_client import _methods as methods
@@ -45,6 +46,11 @@ class SchedulerClient:
         request = scheduler_pb2.GetStatusRequest()
         return self._transport.unary(methods.GET_STATUS, request, timeout_s)
 
+    def is_serving(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> bool:
+        """Whether it plans: not while it warms up, nor when it was told to end."""
+        request = health_pb2.HealthCheckRequest()
+        return _is_serving(self._transport.unary(methods.CHECK_HEALTH, request, timeout_s))
+
     def set_policy(
         self, policy: str | plan_pb2.PolicySpec, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
     ) -> scheduler_pb2.SetPolicyResponse:
@@ -65,6 +71,32 @@ class SchedulerClient:
         """Have executors, all or that one, follow another scheduler instead of this one."""
         request = scheduler_pb2.DrainRequest(boot_id=boot_id)
         return self._transport.unary(methods.DRAIN, request, timeout_s)
+
+    def learning(
+        self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.GetLearningResponse:
+        """What was learned of each attached executor, and from how much."""
+        request = scheduler_pb2.GetLearningRequest()
+        return self._transport.unary(methods.GET_LEARNING, request, timeout_s)
+
+    def set_learning(
+        self, *, frozen: bool, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.SetLearningResponse:
+        """Freeze what was learned as it is, or go on learning."""
+        request = scheduler_pb2.SetLearningRequest(frozen=frozen)
+        return self._transport.unary(methods.SET_LEARNING, request, timeout_s)
+
+    def export_state(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> str:
+        """Everything learned as one JSON document."""
+        request = scheduler_pb2.ExportStateRequest()
+        return self._transport.unary(methods.EXPORT_STATE, request, timeout_s).document
+
+    def import_state(
+        self, document: str, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.ImportStateResponse:
+        """Go on from a document; one that is malformed is refused and changes nothing."""
+        request = scheduler_pb2.ImportStateRequest(document=document)
+        return self._transport.unary(methods.IMPORT_STATE, request, timeout_s)
 
     def plan(
         self, request: plan_pb2.PlanRequest, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
@@ -108,6 +140,11 @@ class AsyncSchedulerClient:
         request = scheduler_pb2.GetStatusRequest()
         return await self._transport.unary(methods.GET_STATUS, request, timeout_s)
 
+    async def is_serving(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> bool:
+        """Whether it plans: not while it warms up, nor when it was told to end."""
+        request = health_pb2.HealthCheckRequest()
+        return _is_serving(await self._transport.unary(methods.CHECK_HEALTH, request, timeout_s))
+
     async def set_policy(
         self, policy: str | plan_pb2.PolicySpec, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
     ) -> scheduler_pb2.SetPolicyResponse:
@@ -129,6 +166,32 @@ class AsyncSchedulerClient:
         request = scheduler_pb2.DrainRequest(boot_id=boot_id)
         return await self._transport.unary(methods.DRAIN, request, timeout_s)
 
+    async def learning(
+        self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.GetLearningResponse:
+        """What was learned of each attached executor, and from how much."""
+        request = scheduler_pb2.GetLearningRequest()
+        return await self._transport.unary(methods.GET_LEARNING, request, timeout_s)
+
+    async def set_learning(
+        self, *, frozen: bool, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.SetLearningResponse:
+        """Freeze what was learned as it is, or go on learning."""
+        request = scheduler_pb2.SetLearningRequest(frozen=frozen)
+        return await self._transport.unary(methods.SET_LEARNING, request, timeout_s)
+
+    async def export_state(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> str:
+        """Everything learned as one JSON document."""
+        request = scheduler_pb2.ExportStateRequest()
+        return (await self._transport.unary(methods.EXPORT_STATE, request, timeout_s)).document
+
+    async def import_state(
+        self, document: str, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> scheduler_pb2.ImportStateResponse:
+        """Go on from a document; one that is malformed is refused and changes nothing."""
+        request = scheduler_pb2.ImportStateRequest(document=document)
+        return await self._transport.unary(methods.IMPORT_STATE, request, timeout_s)
+
     async def plan(
         self, request: plan_pb2.PlanRequest, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
     ) -> plan_pb2.PlanResponse:
@@ -141,3 +204,7 @@ class AsyncSchedulerClient:
         """Decisions as they are made, sampled; closing the generator ends the call."""
         request = scheduler_pb2.WatchDecisionsRequest(max_per_second=max_per_second)
         return self._transport.stream(methods.WATCH_DECISIONS, request, timeout_s)
+
+
+def _is_serving(answer: health_pb2.HealthCheckResponse) -> bool:
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

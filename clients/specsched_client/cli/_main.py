@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from specsched_client.cli._calibration import calibration_app
+from specsched_client.cli._cost import cost_app
 from specsched_client.cli._exit_codes import exit_code_of
 from specsched_client.cli._generate import generate
 from specsched_client.cli._lanes import diff, drain, lanes, promote
@@ -35,6 +37,8 @@ app.command()(diff)
 app.command()(promote)
 app.command()(drain)
 app.add_typer(policy_app, name="policy")
+app.add_typer(calibration_app, name="calibration")
+app.add_typer(cost_app, name="cost")
 
 
 def main() -> None:

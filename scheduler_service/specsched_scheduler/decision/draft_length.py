@@ -9,9 +9,15 @@ following it loses more than drafting always. They are outcomes, so that they ho
 confidences are.
 
 speed(L) is relative to no drafts at all. A better length replaces the present one if it is better
-by HYSTERESIS, well enough known, and the last change is MIN_STEPS_APART steps ago. Positions that
-are not drafted are learned from probes: full drafts in two steps in a row, of which the second
-counts, for only there did the budget rest on confidences.
+by HYSTERESIS, well enough known, and the last change is MIN_STEPS_APART steps ago. Batch sizes are
+told apart by a running mean: a step now and then whose requests are fewer, because one of them is
+inside a prefill that leaves no room for drafts, is not another load.
+
+Positions that are not drafted are learned from probes: longer drafts in two steps in a row, of
+which the second counts, for only there did the budget rest on confidences. Most probes go no
+further than the next longer profiled length, since what that does not bring the rest will not
+either. For where drafts cost about the same however long they are some are full: one in four where
+that could be worth it, if acceptance goes on falling as it did, and else one in sixteen.
 """
 
 from __future__ import annotations
@@ -32,16 +38,25 @@ __all__ = ["DraftLength", "DraftLengthPlan", "next_draft_tokens"]
 
 HYSTERESIS = 0.02
 MIN_STEPS_APART = 64
-MIN_EVIDENCE = 256.0
-"""Request-steps that a position must have been seen in before it moves the length."""
+MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
+"""Request-steps, and steps, that a position must have been seen in before it moves the length."""
 MEMORY_STEPS, MEMORY_REQUEST_STEPS = 64, 2048
 """What the averages remember of positions that are drafted: whichever is more."""
-PROBE_MEMORY_STEPS, PROBE_MEMORY_REQUEST_STEPS = 4, 512
+PROBE_MEMORY_STEPS, PROBE_MEMORY_REQUEST_STEPS = 16, 512
 """The same of positions seen in probes only."""
-MIN_PROBE_PERIOD, MAX_PROBE_PERIOD = 32, 128
+MIN_PROBE_PERIOD, MAX_PROBE_PERIOD_OFF, MAX_PROBE_PERIOD = 32, 128, 512
+"""Steps between probes: twice as many after each, up to the limit without drafts, and with some."""
 NUM_PROBE_STEPS = 2
+FULL_PROBES, FULL_PROBES_HOPELESS = 4, 16
+"""Of so many probes one is full, where that could be worth it and where not."""
+_HOPE = 1.1
+"""By how much such an expectation may be too low."""
 _MAX_BUCKETS = 17
 """Batch sizes by powers of two, up to 2^16."""
+_LOAD_SHARE = 1 / 32
+"""Share of the newest step in the mean load."""
+_BUCKET_REACH = 0.6
+"""How far from a power of two, in powers, the load still counts as that."""
 
 # Numba inlines module integers; enum members it would look up.
 THROUGHPUT, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO)
@@ -52,10 +67,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class DraftLengthPlan(NamedTuple):
-    """draft_tokens: length of drafts. probe_period: steps between probes at k, 0 for no probes."""
+    """draft_tokens: length of drafts. probe_period: steps between probes, 0 for no probes.
+    probe_tokens: length of the next probe's drafts."""
 
     draft_tokens: int
     probe_period: int
+    probe_tokens: int
 
 
 @njit(cache=True, nogil=True)
@@ -73,7 +90,7 @@ def next_draft_tokens(
     if rule.code not in (THROUGHPUT, RATIO, GREEDY_CAUSAL, SLO):
         return max_draft_tokens
     is_probe = plan.probe_period > 0 and step_id % plan.probe_period < NUM_PROBE_STEPS
-    return max_draft_tokens if is_probe else min(plan.draft_tokens, max_draft_tokens)
+    return min(plan.probe_tokens if is_probe else plan.draft_tokens, max_draft_tokens)
 
 
 class DraftLength:
@@ -83,14 +100,16 @@ class DraftLength:
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
-        self.plan = DraftLengthPlan(max_draft_tokens, 0)
+        self.plan = DraftLengthPlan(max_draft_tokens, 0, max_draft_tokens)
         self._max_draft_tokens = max_draft_tokens
         self._gain = np.zeros((_MAX_BUCKETS, max_draft_tokens))
         self._extra = np.zeros((_MAX_BUCKETS, max_draft_tokens))
         self._evidence = np.zeros((_MAX_BUCKETS, max_draft_tokens))
         self._last_step_id = 0
         self._last_asked = 0
-        self._last_bucket = 0
+        self._load: float | None = None
+        self._bucket = 0
+        self._num_probes = 0
         self._changed_at: int | None = None
 
     def observe(self, report: StepReport, table: CostTable) -> None:
@@ -102,15 +121,29 @@ class DraftLength:
             self._changed_at = report.step_id
         if not table.has_model or report.num_sampling == 0:
             return
-        bucket = min(report.num_sampling.bit_length(), _MAX_BUCKETS - 1)
+        is_same_load = self._follow_load(report.num_sampling)
         if num_known > 0:
-            self._learn(bucket, report, table, num_known)
-        self._choose(bucket, report.step_id, is_probed=num_known > self.plan.draft_tokens)
+            self._learn(self._bucket, report, table, num_known)
+        if num_known > self.plan.draft_tokens:
+            self._num_probes += 1
+            self._rest(is_probed=True)
+        elif not is_same_load:
+            self._rest(is_probed=False)
+        self._choose(report.step_id, table)
 
-    def speed(self, num_sampling: int) -> Floats:
-        """speed(L), float64 [k + 1], for batches of about so many requests."""
-        bucket = min(num_sampling.bit_length(), _MAX_BUCKETS - 1)
-        return self._speed(bucket)
+    def speed(self) -> Floats:
+        """speed(L), float64 [k + 1], at the present load."""
+        return self._speed(self._bucket)
+
+    def _follow_load(self, num_sampling: int) -> bool:
+        """Whether the load still counts as the batch size that it did."""
+        newest = float(np.log2(num_sampling))
+        before = newest if self._load is None else self._load
+        self._load = before + _LOAD_SHARE * (newest - before)
+        if abs(self._load - self._bucket) <= _BUCKET_REACH:
+            return True
+        self._bucket = min(round(self._load), _MAX_BUCKETS - 1)
+        return False
 
     def _speed(self, bucket: int) -> Floats:
         gain = np.concatenate([[0.0], np.cumsum(self._gain[bucket])])
@@ -133,21 +166,47 @@ class DraftLength:
         self._gain[bucket, known] += share * (gain[known] - self._gain[bucket, known])
         self._extra[bucket, known] += share * (extra[known] - self._extra[bucket, known])
 
-    def _choose(self, bucket: int, step_id: int, *, is_probed: bool) -> None:
-        length, period = self.plan
-        is_known = np.append(True, self._evidence[bucket] >= MIN_EVIDENCE)
-        speed = np.where(np.logical_and.accumulate(is_known), self._speed(bucket), -np.inf)
+    def _rest(self, *, is_probed: bool) -> None:
+        """Wait longer for the next probe after each; not where the load is another."""
+        limit = MAX_PROBE_PERIOD if self.plan.draft_tokens else MAX_PROBE_PERIOD_OFF
+        period = min(2 * self.plan.probe_period, limit) if is_probed else MIN_PROBE_PERIOD
+        self.plan = self.plan._replace(probe_period=period)
+
+    def _choose(self, step_id: int, table: CostTable) -> None:
+        length, period, _ = self.plan
+        evidence, num_sampling = self._evidence[self._bucket], 2.0**self._bucket
+        least = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * num_sampling)
+        is_known = np.logical_and.accumulate(np.append(True, evidence >= least))
+        speed = np.where(is_known, self._speed(self._bucket), -np.inf)
         best = int(np.argmax(speed))
         is_due = step_id - (self._changed_at or 0) >= MIN_STEPS_APART
         if is_due and speed[best] > speed[length] * (1.0 + HYSTERESIS) > 0.0:
             length, period = best, MIN_PROBE_PERIOD
             self._changed_at = step_id
-        elif bucket != self._last_bucket:
+        if length == self._max_draft_tokens:
+            period = 0
+        elif period == 0:
             period = MIN_PROBE_PERIOD
-        elif is_probed:
-            period = min(2 * period, MAX_PROBE_PERIOD)
-        self._last_bucket = bucket
-        self.plan = DraftLengthPlan(length, period if length < self._max_draft_tokens else 0)
+        self.plan = DraftLengthPlan(length, period, self._probe_tokens(length, table))
+
+    def _probe_tokens(self, length: int, table: CostTable) -> int:
+        longer = table.short_draft_tokens[table.short_draft_tokens > length]
+        if not len(longer):
+            return self._max_draft_tokens
+        every = FULL_PROBES if self._could_be_longer(length) else FULL_PROBES_HOPELESS
+        is_full = self._num_probes % every == every - 1
+        return self._max_draft_tokens if is_full else int(longer[0])
+
+    def _could_be_longer(self, length: int) -> bool:
+        """Whether full drafts may be worth it, if acceptance falls as from one position to the next
+        up to `length`."""
+        gain, speed = self._gain[self._bucket], self._speed(self._bucket)
+        reach = max(length, 1)
+        ratio = gain[reach - 1] ** (1.0 / reach)
+        beyond = gain[reach - 1] * np.cumsum(ratio ** np.arange(1, self._max_draft_tokens))
+        tokens = 1.0 + gain[:reach].sum() + beyond[: self._max_draft_tokens - reach].sum()
+        extra = self._extra[self._bucket].sum()
+        return bool(tokens / (1.0 + extra) * _HOPE > speed[length])
 
 
 def outcome_by_position(

@@ -60,7 +60,7 @@ NEEDS_PYTHON = 1
 
 _PYTHON, _FIXED = int(PolicyCode.PYTHON), int(PolicyCode.FIXED)
 _THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
-_LOW = 0xFFFF_FFFF
+_SHORT = 0xFFFF
 _REPAIRED = int(DecisionFlags.REPAIRED)
 _PRIOR = int(DecisionFlags.PRIOR)
 _CAPPED = int(DecisionFlags.CAPPED)
@@ -183,7 +183,7 @@ def _gather(memory: Any, state: Any) -> int:
 def _next_draft_tokens(rule: Any, layout: Any, state: Any) -> Any:
     """Length of the drafts made at the end of the step in `state`."""
     packed = load_relaxed(state.draft_plan, 0)
-    plan = DraftLengthPlan(packed & _LOW, packed >> 32)
+    plan = DraftLengthPlan(packed & _SHORT, packed >> 32, packed >> 16 & _SHORT)
     return next_draft_tokens(rule, state.request.fixed[STEP_ID], plan, layout.max_draft_tokens)
 
 

@@ -109,13 +109,13 @@ class LoopState(NamedTuple):
 
 
 def pack_draft_plan(plan: DraftLengthPlan) -> int:
-    """A draft length plan in one word, so that it changes at once: length, then probe period."""
-    return plan.draft_tokens | plan.probe_period << 32
+    """A draft length plan in one word, so that it changes at once: lengths, then probe period."""
+    return plan.draft_tokens | plan.probe_tokens << 16 | plan.probe_period << 32
 
 
 def new_loop_state(layout: ExecutorLayout, recent: RecentTokens) -> LoopState:
     """Memory for the steps of one executor; `recent` is read in place."""
-    full_drafts = DraftLengthPlan(layout.max_draft_tokens, 0)
+    full_drafts = DraftLengthPlan(layout.max_draft_tokens, 0, layout.max_draft_tokens)
     return LoopState(
         generation=np.zeros(1, dtype=np.int64),
         counters=np.zeros(_NUM_COUNTERS, dtype=np.int64),

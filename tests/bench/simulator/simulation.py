@@ -75,7 +75,7 @@ class Scheduler:
         self.recent = RecentTokens(workload.concurrency)
         self.draft_length = DraftLength(k)
         self._learns = variant.learns_draft_length
-        self._full = DraftLengthPlan(k, 0)
+        self._full = DraftLengthPlan(k, 0, k)
         self._prior = new_running_mean(k)
         self._workspace = new_workspace(workload.concurrency, k)
 

@@ -1,0 +1,148 @@
+"""What was learned, drawn in the terminal or as JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+_BAR_CELLS = 32
+_CURVE = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Confidences whose calibrated values are shown."""
+
+
+def to_json(learning: pb.GetLearningResponse) -> dict[str, Any]:
+    """Every field by its name, counts as numbers where JSON has them exactly."""
+    return MessageToDict(
+        learning, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+# ===================== Calibration =====================
+
+
+def print_calibration(learning: pb.GetLearningResponse) -> None:
+    """One table for each executor and sampling class."""
+    console = Console(highlight=False)
+    _print_head(console, learning)
+    for attachment in learning.attachments:
+        console.print(_headline(attachment))
+        for name, part in (("greedy", attachment.greedy), ("sampled", attachment.sampled)):
+            console.print(_class_table(name, part))
+
+
+def _class_table(name: str, part: pb.ClassLearning) -> Table:
+    title = f"{name}: {part.num_drafts} drafts, {part.num_refits} fits, {part.num_changes} changes"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    curve = " ".join(f"{value:.1f}" for value in _CURVE)
+    for header in ("position", "temperature", "intercept", f"{curve} become"):
+        table.add_column(header, justify="right")
+    table.add_column("accepted (bar), expected raw (o), calibrated (x)")
+    for position, each in enumerate(part.positions):
+        is_changed = each.temperature != 1.0 or each.intercept != 0.0
+        table.add_row(
+            str(position),
+            f"{each.temperature:.2f}" if is_changed else "-",
+            f"{each.intercept:+.2f}" if is_changed else "-",
+            " ".join(f"{_calibrated(value, each):.2f}"[1:] for value in _CURVE),
+            _share_bar(each) if each.num_drafts else "not seen",
+        )
+    return table
+
+
+def _calibrated(confidence: float, position: pb.PositionLearning) -> float:
+    logit = math.log(confidence / (1.0 - confidence))
+    scaled = logit / position.temperature + position.intercept
+    return min(1.0 / (1.0 + math.exp(-scaled)), 0.99)
+
+
+def _share_bar(position: pb.PositionLearning) -> Text:
+    cells = ["="] * round(position.accepted_share * _BAR_CELLS)
+    cells += [" "] * (_BAR_CELLS - len(cells))
+    for share, mark in ((position.raw_share, "o"), (position.calibrated_share, "x")):
+        cells[min(int(share * _BAR_CELLS), _BAR_CELLS - 1)] = mark
+    return Text(
+        f"|{''.join(cells)}| {position.accepted_share:.0%} of {position.num_drafts}:"
+        f" {position.raw_share:.0%} raw, {position.calibrated_share:.0%} calibrated"
+    )
+
+
+# ===================== Cost =====================
+
+
+def print_cost(learning: pb.GetLearningResponse) -> None:
+    """One table for each executor: sizes, with a bar each for the profile and for now."""
+    console = Console(highlight=False)
+    _print_head(console, learning)
+    for attachment in learning.attachments:
+        console.print(_headline(attachment))
+        cost = attachment.cost
+        if cost.model_state != plan_pb2.MODEL_STATE_OK:
+            console.print("no cost model: fewer than three sizes were profiled")
+            continue
+        console.print(_cost_line(attachment))
+        console.print(_size_table(cost))
+
+
+def _cost_line(attachment: pb.AttachmentLearning) -> str:
+    cost, counters, plan = attachment.cost, attachment.counters, attachment.draft_length
+    drafts = ", ".join(
+        f"{each.draft_tokens if each.HasField('draft_tokens') else 'full'} x{each.ratio:.2f}"
+        for each in cost.drafts
+    )
+    probes = f", a longer one every {plan.probe_period} steps" if plan.probe_period else ""
+    return (
+        f"{'corrected' if cost.in_use else 'as profiled'}:"
+        f" {cost.offset_ms:+.2f} ms, x{cost.scale:.3f},"
+        f" {cost.ms_per_context_token * 1e3:.4f} ms per 1000 context tokens"
+        f" (profiled {cost.profiled_ms_per_context_token * 1e3:.4f});"
+        f" {cost.num_samples} steps, {cost.num_changes} changes, {counters.num_probes} probes\n"
+        f"drafts: of {plan.draft_tokens} tokens{probes}; cost {drafts or 'as profiled'}"
+    )
+
+
+def _size_table(cost: pb.CostLearning) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for header in ("rows", "profiled", "now", "ratio", "steps"):
+        table.add_column(header, justify="right")
+    table.add_column("profiled (o), now (bar)")
+    longest = max(max(each.profiled_ms, each.corrected_ms) for each in cost.sizes)
+    for each in cost.sizes:
+        cells = ["="] * max(1, round(each.corrected_ms / longest * _BAR_CELLS))
+        cells += [" "] * (_BAR_CELLS - len(cells))
+        cells[min(int(each.profiled_ms / longest * _BAR_CELLS), _BAR_CELLS - 1)] = "o"
+        table.add_row(
+            str(each.tokens),
+            f"{each.profiled_ms:.2f} ms",
+            f"{each.corrected_ms:.2f} ms",
+            f"{each.ratio:.2f}" if each.HasField("ratio") else "-",
+            str(each.num_samples),
+            Text(f"|{''.join(cells)}|"),
+        )
+    return table
+
+
+# ===================== Both =====================
+
+
+def _print_head(console: Console, learning: pb.GetLearningResponse) -> None:
+    if learning.frozen:
+        console.print("learning is frozen")
+    if not learning.attachments:
+        console.print("no executor is attached")
+
+
+def _headline(attachment: pb.AttachmentLearning) -> str:
+    counters, model = attachment.counters, attachment.model
+    return (
+        f"\n{attachment.executor_name}: {model.name}, {model.drafter};"
+        f" {counters.num_reports} steps reported, {counters.num_lost_reports} lost;"
+        f" {counters.num_paired_drafts} drafts taught, {counters.num_altered_drafts} had altered"
+        f" logits, {counters.num_unpaired_drafts} unknown"
+    )
