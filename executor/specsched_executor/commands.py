@@ -35,5 +35,5 @@ def run(config: ExecutorConfig) -> int:
 
 
 executor = settings_command(
-    ExecutorConfig, run, doc="Serve a model; schedulers in the run directory are attached."
+    ExecutorConfig, run, doc="Serve a model; attach to schedulers in the run directory."
 )

@@ -16,6 +16,9 @@ from typing import Any
 import grpc
 import pytest
 import typer
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import HealthServicer
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 from specsched_client.cli import _plugins
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2, scheduler_pb2_grpc
 
@@ -31,6 +34,7 @@ class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
 
     def __init__(self) -> None:
         self.policy = plan_pb2.PolicySpec(name="throughput")
+        self.health: HealthServicer | None = None
 
     def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
         counters = scheduler_pb2.PlannerCounters(num_decisions=41, plan_us_p50=7)
@@ -63,6 +67,8 @@ def start_scheduler(tmp_path: Path) -> Iterator[Callable[[str], FakeScheduler]]:
     def start(name: str) -> FakeScheduler:
         servicer = FakeScheduler()
         server = grpc.server(futures.ThreadPoolExecutor(2))
+        servicer.health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer.health, server)
         scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
         server.add_insecure_port(f"unix:{folder / name}.sock")
         server.start()
@@ -243,6 +249,20 @@ def test_status_as_json(
     assert report["executor"]["counters"]["num_accepted_tokens"] == "600"
     assert sorted(report["schedulers"]) == ["blue", "green"]
     assert report["schedulers"]["blue"]["version"] == "1.2.3"
+
+
+def test_status_tells_a_scheduler_that_does_not_serve_yet(
+    run: Run, start_scheduler: Callable[[str], FakeScheduler]
+) -> None:
+    scheduler = start_scheduler("default")
+    assert "serving" in run("status")[1]
+    scheduler.health.set("", HealthCheckResponse.NOT_SERVING)
+    assert "not serving: it compiles" in run("status")[1]
+    report = json.loads(run("status", "--json")[1])
+    assert report["schedulers"]["default"]["is_serving"] is False
+    scheduler.health.set("", HealthCheckResponse.SERVING)
+    report = json.loads(run("status", "--json")[1])
+    assert report["schedulers"]["default"]["is_serving"] is True
 
 
 def test_status_of_what_is_left(run: Run, start_scheduler: Callable[[str], FakeScheduler]) -> None:

@@ -22,12 +22,16 @@ SUMMARIES: Final = {
     "bench": "Measure a running executor under load.",
     "calibrate": "Fit temperature and intercept of each draft position.",
     "eval": "Measure a drafter by real generation.",
-    "executor": "Serve a model; schedulers in the run directory are attached.",
+    "executor": "Serve a model; attach to schedulers in the run directory.",
     "plan": "Decide the steps of FILE: one plan request, or a list of them.",
     "scheduler": "Run a scheduler that executors on this machine attach to.",
     "train": "Make a drafter for a target.",
 }
 """First lines of the help of commands known by name, so that a list does not import them all."""
+
+
+_WHOLE: Final = 1000
+"""More letters than any summary has."""
 
 
 class PluginGroup(TyperGroup):
@@ -52,6 +56,17 @@ class PluginGroup(TyperGroup):
         """Write the help, which lists the commands."""
         with self._listing():
             super().format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, each with its whole summary."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(_WHOLE))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Suggest commands."""

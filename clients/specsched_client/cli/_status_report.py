@@ -30,12 +30,20 @@ class ExecutorReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulerReport:
+    """A scheduler's answers; `is_serving` is None where it does not have the call."""
+
+    status: scheduler_pb2.GetStatusResponse
+    is_serving: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Answers, or the reason why there is none, of the executor and of each scheduler by name."""
 
     target: str
     executor: ExecutorReport | str
-    schedulers: Mapping[str, scheduler_pb2.GetStatusResponse | str]
+    schedulers: Mapping[str, SchedulerReport | str]
 
     @property
     def anyone_answered(self) -> bool:
@@ -84,9 +92,17 @@ async def _attached_schedulers(
         return None
 
 
-async def _ask_scheduler(target: str, timeout_s: float) -> scheduler_pb2.GetStatusResponse | str:
+async def _ask_scheduler(target: str, timeout_s: float) -> SchedulerReport | str:
     async with AsyncSchedulerClient(target) as client:
         try:
-            return await client.status(timeout_s=timeout_s)
+            status = await client.status(timeout_s=timeout_s)
+            return SchedulerReport(status, await _is_serving(client, timeout_s))
         except SpecschedError as error:
             return str(error)
+
+
+async def _is_serving(client: AsyncSchedulerClient, timeout_s: float) -> bool | None:
+    try:
+        return await client.is_serving(timeout_s=timeout_s)
+    except UnsupportedError:
+        return None

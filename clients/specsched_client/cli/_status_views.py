@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -14,7 +14,7 @@ from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client._policy import policy_text
 from specsched_client.cli._lane_views import role_text
-from specsched_client.cli._status_report import ExecutorReport, Report
+from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 
 
 def print_report(report: Report, *, as_json: bool) -> None:
@@ -94,10 +94,19 @@ def _pressure(counters: executor_pb2.StepCounters) -> str:
     return f"{preempted} preemptions, {failed} failed requests, {steps} failed steps"
 
 
-def _scheduler_rows(status: scheduler_pb2.GetStatusResponse | str) -> Iterable[tuple[str, str]]:
-    if isinstance(status, str):
-        yield "unreachable", status
+_STATES: Final = {
+    True: "serving",
+    False: "not serving: it compiles (at a first start, for a minute or more), or it is ending",
+    None: "unknown",
+}
+
+
+def _scheduler_rows(scheduler: SchedulerReport | str) -> Iterable[tuple[str, str]]:
+    if isinstance(scheduler, str):
+        yield "unreachable", scheduler
         return
+    status = scheduler.status
+    yield "state", _STATES[scheduler.is_serving]
     yield "version", f"{status.version}, up {status.uptime_seconds:.0f} s"
     yield "policy", policy_text(status.policy)
     yield "policies", ", ".join(status.policies)
@@ -122,10 +131,15 @@ def _to_json(report: Report) -> dict[str, Any]:
     return {
         "executor": {"target": report.target, **_executor_json(report.executor)},
         "schedulers": {
-            name: {"error": status} if isinstance(status, str) else _message(status)
-            for name, status in report.schedulers.items()
+            name: _scheduler_json(scheduler) for name, scheduler in report.schedulers.items()
         },
     }
+
+
+def _scheduler_json(scheduler: SchedulerReport | str) -> dict[str, Any]:
+    if isinstance(scheduler, str):
+        return {"error": scheduler}
+    return {"is_serving": scheduler.is_serving, **_message(scheduler.status)}
 
 
 def _executor_json(executor: ExecutorReport | str) -> dict[str, Any]:
