@@ -133,15 +133,20 @@ class ManagedProcess:
 
 
 class SchedulerProcess(ManagedProcess):
-    """`python -m specsched_scheduler`."""
+    """`python -m specsched_scheduler`, or another module that takes its options."""
 
     def __init__(
-        self, run_dir: Path, *options: str, name: str = "default", prefix: Sequence[str] = ()
+        self,
+        run_dir: Path,
+        *options: str,
+        name: str = "default",
+        prefix: Sequence[str] = (),
+        module: Sequence[str] = ("specsched_scheduler",),
     ) -> None:
         self.socket_path = run_dir / "schedulers" / f"{name}.sock"
         self.target = f"unix:{self.socket_path}"
         arguments = ("--run-dir", str(run_dir), "--name", name, "--log-format", "json")
-        super().__init__(["specsched_scheduler", *arguments, *options], prefix)
+        super().__init__([*module, *arguments, *options], prefix)
 
     def wait_until_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self._wait_until_serving(self.target, timeout_s)
