@@ -12,7 +12,7 @@ from specsched_executor.link_config import LINK_OPTIONS, SchedulerLinkConfig
 
 __all__ = ["ExecutorConfig"]
 
-_FALLBACK = re.compile(r"hold|off|fixed\((?P<k>\d{1,4})\)")
+_FALLBACK = re.compile(r"hold|off|embedded|fixed\((?P<k>\d{1,4})\)")
 
 
 class ExecutorConfig(SchedulerLinkConfig):
@@ -52,7 +52,9 @@ class ExecutorConfig(SchedulerLinkConfig):
     )
     max_draft_tokens: int = Field(7, ge=1, le=16, description="Draft positions per request, k")
     fallback: str = Field(
-        "hold", description='What a step without a decision does: "hold", "off" or "fixed(K)"'
+        "hold",
+        description='What a step without a decision does: "hold" the last share of the drafts,'
+        ' "off", "fixed(K)", or "embedded": decide in this process',
     )
     max_num_seqs: int = Field(16, ge=1, le=1024, description="Requests that decode at once")
     max_num_batched_tokens: int = Field(
@@ -111,7 +113,8 @@ class ExecutorConfig(SchedulerLinkConfig):
         max_draft_tokens = info.data.get("max_draft_tokens", 0)
         if match is None or int(match["k"] or 0) > max_draft_tokens:
             raise ValueError(
-                f"accepted: hold, off or fixed(K), K 0 to max_draft_tokens, {max_draft_tokens}"
+                "accepted: hold, off, embedded or fixed(K), K 0 to max_draft_tokens,"
+                f" {max_draft_tokens}"
             )
         return fallback
 
@@ -146,6 +149,15 @@ class ExecutorConfig(SchedulerLinkConfig):
             raise ValueError("profile has no effect with scheduler = off: drop one of them")
         if self.profile_dir and "off" in {self.effective_scheduler, self.profile}:
             raise ValueError("profile_dir has no effect where nothing is profiled: drop it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_embedded(self) -> Self:
+        if self.fallback == "embedded" and self.scheduler != "auto":
+            raise ValueError(
+                f"fallback = 'embedded' has no effect with scheduler = {self.scheduler}; accepted"
+                " there: hold, off or fixed(K), and scheduler = in-process decides here alone"
+            )
         return self
 
     @property

@@ -26,7 +26,7 @@ def test_defaults_serve_the_packaged_model_on_loopback():
         ({"host": "0.0.0.0"}, r"host = '0.0.0.0' .*127.0.0.1, localhost or ::1"),
         ({"model": "/no/such.gguf"}, r"model = '/no/such.gguf' .*no such path"),
         ({"drafter": "medusa"}, r"drafter = 'medusa' .*'none', 'ngram' or 'dspark'"),
-        ({"fallback": "retry"}, r"fallback = 'retry' .*hold, off or fixed\(K\)"),
+        ({"fallback": "retry"}, r"fallback = 'retry' .*hold, off, embedded or fixed\(K\)"),
         ({"fallback": "fixed(8)"}, r"fallback = 'fixed\(8\)' .*0 to max_draft_tokens, 7"),
         ({"max_num_seqs": 600}, r"max_num_batched_tokens = 512 .*at least max_num_seqs, 600"),
         ({"drain_timeout_s": float("nan")}, r"drain_timeout_s = nan"),

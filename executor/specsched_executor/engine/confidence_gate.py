@@ -18,7 +18,7 @@ from specsched_protocol.plan import (
     StepReport,
 )
 
-from specsched_executor.transport.base import PlanTransport
+from specsched_executor.transport.base import PlanTransport, StandIn
 
 __all__ = ["ConfidenceGate", "GateError"]
 
@@ -51,6 +51,14 @@ class ConfidenceGate:
         if isinstance(answer, FallbackReason):
             return answer
         return self._checked(answer, step_id)
+
+    def stand_in(self, step_id: int) -> StepDecision | None:
+        """This process's own decision for a step without a plan, checked like one; None: none."""
+        if not isinstance(self._transport, StandIn):
+            return None
+        decision = self._transport.stand_in(step_id)
+        answer = None if decision is None else self._checked(decision, step_id)
+        return answer if isinstance(answer, StepDecision) else None
 
     def publish(self, make_request: Callable[[int], PlanRequest]) -> PlanRequest:
         """Ask for the plan of the step after the one whose plan was read last.

@@ -18,21 +18,26 @@ class FallbackKind(enum.StrEnum):
     HOLD = "hold"
     FIXED = "fixed"
     OFF = "off"
+    EMBEDDED = "embedded"
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackPolicy:
-    """`hold`: the last decision's share of the drafts; `fixed`: up to k each; `off`: none."""
+    """`hold`: the last decision's share of the drafts; `fixed`: up to k each; `off`: none;
+    `embedded`: what the decision code in this process says, `hold` where it has nothing to say.
+    """
 
     kind: FallbackKind = FallbackKind.HOLD
     max_verify_len: int = 0
 
     @classmethod
     def parse(cls, text: str) -> FallbackPolicy:
-        """Read "hold", "off" or "fixed(K)". Raises ValueError for anything else."""
-        match = re.fullmatch(r"(hold|off)|fixed\((\d+)\)", text.strip())
+        """Read "hold", "off", "embedded" or "fixed(K)". Raises ValueError for anything else."""
+        match = re.fullmatch(r"(hold|off|embedded)|fixed\((\d+)\)", text.strip())
         if match is None:
-            raise ValueError(f"fallback is {text!r}; accepted: hold, off or fixed(K), K 0 or more")
+            raise ValueError(
+                f"fallback is {text!r}; accepted: hold, off, embedded or fixed(K), K 0 or more"
+            )
         if match[1]:
             return cls(FallbackKind(match[1]))
         return cls(FallbackKind.FIXED, int(match[2]))
@@ -82,8 +87,23 @@ class FallbackState:
             fairness=decision.fairness,
         )
 
-    def fallen_back(self, reason: FallbackReason, num_expected_drafts: int) -> Allowance:
-        """Do without a decision."""
+    @property
+    def wants_stand_in(self) -> bool:
+        """Whether `fallen_back` asks for this process's own decision."""
+        return self._policy.kind is FallbackKind.EMBEDDED
+
+    def fallen_back(
+        self,
+        reason: FallbackReason,
+        num_expected_drafts: int,
+        stand_in: StepDecision | None = None,
+    ) -> Allowance:
+        """Do without a scheduler's decision. stand_in: this process's own, if it has one."""
+        if stand_in is not None:
+            length = min(stand_in.next_draft_tokens, self._max_draft_tokens)
+            return Allowance(
+                stand_in.budget, stand_in.max_verify_len, length, reason, stand_in.fairness
+            )
         if self._policy.kind is FallbackKind.OFF:
             return Allowance(0, 0, self._max_draft_tokens, reason)
         if self._policy.kind is FallbackKind.FIXED:

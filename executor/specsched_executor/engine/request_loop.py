@@ -109,7 +109,7 @@ class RequestLoop(ABC):
         self._step_id += 1
         batch: StepBatch | None = None
         try:
-            batch = self._former.form(self._step_id)
+            batch = self._form(self._step_id)
             if batch is None:
                 return False
             self._run(batch)
@@ -117,11 +117,20 @@ class RequestLoop(ABC):
             self._counters.num_failed_steps += 1
             _log.exception("step failed", step_id=self._step_id)
             entries = batch.entries if batch else ()
-            concerned = [e.request for e in entries] or list(self._residency.running)
+            concerned = [*self._abandon(), *(e.request for e in entries)]
+            concerned = concerned or list(self._residency.running)
             self._fail(concerned, f"step failed: {type(error).__name__}: {error}")
             self._gate.withhold(no_rows(self._step_id, self._config.max_draft_tokens))
             self._asked_draft_tokens = 0
         return True
+
+    def _form(self, step_id: int) -> StepBatch | None:
+        """The batch of the step; None where nothing can run."""
+        return self._former.form(step_id)
+
+    def _abandon(self) -> Sequence[ActiveRequest]:
+        """Give up what is in flight, after a fault; whom that concerns."""
+        return ()
 
     @abstractmethod
     def _run(self, batch: StepBatch) -> None:
@@ -135,7 +144,9 @@ class RequestLoop(ABC):
             return self._fallback.decided(answer, num_expected)
         if batch.num_draft_tokens:
             self._counters.num_fallback_steps[answer] += 1
-        return self._fallback.fallen_back(answer, num_expected)
+        wants_stand_in = self._fallback.wants_stand_in
+        stand_in = self._gate.stand_in(batch.step_id) if wants_stand_in else None
+        return self._fallback.fallen_back(answer, num_expected, stand_in)
 
     def _num_expected_drafts(self, batch: StepBatch) -> int:
         if self._asked is not None and self._asked.step_id == batch.step_id:

@@ -162,17 +162,12 @@ def _connect(
         return NoTransport(), None
     if config.effective_scheduler == "in-process":
         policy = config.policy or DEFAULT_POLICY
-        in_process = InProcessTransport(
-            policy,
-            cost,
-            max_requests=sizes.max_num_seqs,
-            max_draft_tokens=config.max_draft_tokens,
-            calibration=calibration,
-        )
-        return in_process, None
+        return _in_process(policy, config, sizes, cost, calibration), None
     run_dir = RunDir.open(config.run_dir)
     shape = RegionShape(sizes.max_num_seqs, config.max_draft_tokens)
     transport = SharedMemoryTransport(run_dir, shape)
+    if config.fallback == "embedded":
+        transport.embedded = _in_process(DEFAULT_POLICY, config, sizes, cost, calibration)
     facts = ExecutorFacts(
         boot_id=transport.boot_id,
         name=executor_name(),
@@ -184,6 +179,22 @@ def _connect(
         calibration=calibration,
     )
     return transport, AttachManager(run_dir, transport, facts, _attach_config(config))
+
+
+def _in_process(
+    policy: str,
+    config: ExecutorConfig,
+    sizes: EngineConfig,
+    cost: plan_pb2.CostModel,
+    calibration: scheduler_pb2.Calibration,
+) -> InProcessTransport:
+    return InProcessTransport(
+        policy,
+        cost,
+        max_requests=sizes.max_num_seqs,
+        max_draft_tokens=config.max_draft_tokens,
+        calibration=calibration,
+    )
 
 
 def _attach_config(config: ExecutorConfig) -> AttachConfig:

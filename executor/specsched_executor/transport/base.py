@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from specsched_protocol.plan import (
     ConfidenceRows,
@@ -12,7 +12,7 @@ from specsched_protocol.plan import (
     StepReport,
 )
 
-__all__ = ["PlanTransport"]
+__all__ = ["PlanTransport", "StandIn"]
 
 
 class PlanTransport(Protocol):
@@ -29,3 +29,11 @@ class PlanTransport(Protocol):
 
     def close(self) -> None:
         """Release what the transport holds; idempotent."""
+
+
+@runtime_checkable
+class StandIn(Protocol):
+    """A transport that can decide a step here when no scheduler did."""
+
+    def stand_in(self, step_id: int) -> StepDecision | None:
+        """This process's own decision for a step that was asked about; None: it has none."""

@@ -37,6 +37,7 @@ from specsched_protocol.shm.report_ring import new_report_arrays
 from specsched_protocol.v1 import plan_pb2
 
 from specsched_executor.calibration import ConfidenceCalibration
+from specsched_executor.transport.base import PlanTransport
 from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lane_reader import AskedStep, LaneReader
 from specsched_executor.transport.lanes import Lane, LaneOffer, LaneSwitch, LaneTable
@@ -90,6 +91,7 @@ class SharedMemoryTransport:
         self._asked: dict[int, AskedStep] = {}
         self._peeker = LaneReader(shape.max_draft_tokens)  # of the control side's thread
         self._newest: AskedStep | None = None
+        self.embedded: PlanTransport | None = None  # decides here where no scheduler does
         self._last_read_step_id = 0
         self._fallbacks: Counter[FallbackReason] = Counter()
         self._num_plans = 0
@@ -130,12 +132,23 @@ class SharedMemoryTransport:
         self._last_read_step_id = step_id
         return outcome
 
+    def stand_in(self, step_id: int) -> StepDecision | None:
+        """The embedded decision for a step without a plan: made now, from what was published."""
+        asked = self._asked.get(step_id)
+        if self.embedded is None or asked is None:
+            return None
+        self.embedded.publish(asked.rows, asked.request)
+        decision = self.embedded.read(step_id)
+        return decision if isinstance(decision, StepDecision) else None
+
     def report(self, report: StepReport) -> None:
         """Put `report` on the ring, where it stays until as many others followed as fit."""
         is_published = stage_report(report, self._report) and publish_report(
             self._region.words, self._region.layout, self._report
         )
         self._num_dropped_reports += not is_published
+        if self.embedded is not None:
+            self.embedded.report(report)
         view, asked = self._lanes.view, self._asked.get(report.step_id)
         if len(view.ready) > 1 and asked is not None:
             self._shadows.observe(view, asked, self._asked.get(report.step_id + 1), report)

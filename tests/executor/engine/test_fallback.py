@@ -70,5 +70,16 @@ def test_policies_are_read_from_text():
     assert FallbackPolicy.parse("hold") == FallbackPolicy(FallbackKind.HOLD)
     assert FallbackPolicy.parse(" fixed(3)") == FallbackPolicy(FallbackKind.FIXED, 3)
     for text in ("fixed", "fixed(-1)", "fixed(x)", "all", ""):
-        with pytest.raises(ValueError, match=r"accepted: hold, off or fixed\(K\)"):
+        with pytest.raises(ValueError, match=r"accepted: hold, off, embedded or fixed\(K\)"):
             FallbackPolicy.parse(text)
+
+
+def test_embedded_follows_the_stand_in_and_holds_without_one():
+    state = FallbackState(FallbackPolicy.parse("embedded"), 7)
+    assert state.wants_stand_in
+    decide(state, 5, 20)
+    own = decision(plan_request(5, 3), 4, max_verify_len=3, next_draft_tokens=2)
+    allowance = state.fallen_back(LATE, 20, own)
+    assert (allowance.budget, allowance.max_verify_len) == (4, 3)
+    assert (allowance.next_draft_tokens, allowance.fallback) == (2, LATE)
+    assert state.fallen_back(LATE, 20).budget == 5
