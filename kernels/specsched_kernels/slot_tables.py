@@ -7,7 +7,7 @@ import torch
 from specsched_kernels._checks import check_tensor
 from specsched_kernels.reference import slot_tables as reference
 
-__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots"]
+__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots", "store_drafts"]
 
 SlotCommit = reference.SlotCommit
 SlotTables = reference.SlotTables
@@ -67,3 +67,37 @@ def commit_slots(tables: SlotTables, commit: SlotCommit) -> None:
         from specsched_kernels.triton.slot_tables import commit_slots as launch
 
         launch(tables, commit)
+
+
+def store_drafts(  # noqa: PLR0917 -- tables, keys, values
+    tables: SlotTables,
+    slot_ids: torch.Tensor,
+    generations: torch.Tensor,
+    draft_lens: torch.Tensor,
+    token_ids: torch.Tensor,
+    confidence: torch.Tensor,
+) -> None:
+    """Keep new drafts of R requests in the tables, in place; nothing for slot -1.
+
+    slot_ids, generations: int64 [R]. draft_lens: int32 [R], drafts that count, at most n.
+    token_ids: int64 [R, n]. confidence: float32 [R, n]. Raises ValueError for another shape or
+    dtype.
+    """
+    shape, device = (slot_ids.shape[0],), tables.num_tokens.device
+    drafts = (*shape, token_ids.shape[1])
+    if drafts[1] > tables.draft_token_ids.shape[1]:
+        raise ValueError(
+            f"drafts of {drafts[1]} tokens; accepted: at most {tables.draft_token_ids.shape[1]}"
+        )
+    check_tensor("slot_ids", slot_ids, shape, torch.int64, device)
+    check_tensor("generations", generations, shape, torch.int64, device)
+    check_tensor("draft_lens", draft_lens, shape, torch.int32, device)
+    check_tensor("token_ids", token_ids, drafts, torch.int64, device)
+    check_tensor("confidence", confidence, drafts, torch.float32, device)
+    arguments = (tables, slot_ids, generations, draft_lens, token_ids, confidence)
+    if device.type == "cpu":
+        reference.store_drafts(*arguments)
+    else:
+        from specsched_kernels.triton.slot_tables import store_drafts as launch
+
+        launch(*arguments)

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from specsched_kernels.slot_tables import SlotCommit, SlotTables, commit_slots, read_slots
+from specsched_kernels.slot_tables import (
+    SlotCommit,
+    SlotTables,
+    commit_slots,
+    read_slots,
+    store_drafts,
+)
 
 K = 5
 
@@ -25,6 +31,18 @@ def random_tables(num_slots: int) -> SlotTables:
 def move(record: Any, device: str) -> Any:
     values = {f.name: getattr(record, f.name).to(device) for f in dataclasses.fields(record)}
     return type(record)(**values)
+
+
+def copy_of(tables: SlotTables) -> SlotTables:
+    return SlotTables(
+        **{f.name: getattr(tables, f.name).clone() for f in dataclasses.fields(tables)}
+    )
+
+
+def assert_same(mine: SlotTables, theirs: SlotTables) -> None:
+    for field in dataclasses.fields(SlotTables):
+        pair = getattr(mine, field.name).cpu(), getattr(theirs, field.name)
+        torch.testing.assert_close(*pair, equal_nan=True, rtol=0, atol=0)
 
 
 def some_slots(num_requests: int, num_slots: int) -> torch.Tensor:
@@ -75,16 +93,32 @@ def test_committing(device: str, num_requests: int, num_slots: int) -> None:
         token_ids=torch.randint(0, 900, (num_requests, K + 1)),
         num_accepted=torch.randint(0, K + 1, (num_requests,), dtype=torch.int32),
     )
-    expected = dataclasses.replace(
-        tables,
-        **{f.name: getattr(tables, f.name).clone() for f in dataclasses.fields(tables)},
-    )
+    expected = copy_of(tables)
     commit_slots(expected, commit)
     moved = move(tables, device)
     launch(moved, move(commit, device))
-    for field in dataclasses.fields(SlotTables):
-        mine, theirs = getattr(moved, field.name).cpu(), getattr(expected, field.name)
-        torch.testing.assert_close(mine, theirs, equal_nan=True, rtol=0, atol=0)
+    assert_same(moved, expected)
     changed = (expected.num_tokens != tables.num_tokens).nonzero()[:, 0]
     live = commit.slot_ids[commit.samples & (commit.slot_ids >= 0)]
     assert set(changed.tolist()) <= set(live.tolist())
+
+
+@pytest.mark.parametrize(("num_requests", "num_slots", "num_tokens"), [(1, 3, 5), (131, 200, 2)])
+def test_storing_drafts(device: str, num_requests: int, num_slots: int, num_tokens: int) -> None:
+    from specsched_kernels.triton.slot_tables import store_drafts as launch
+
+    tables, slot_ids = random_tables(num_slots), some_slots(num_requests + 1, num_slots)
+    drafts = (
+        slot_ids,
+        torch.randint(3, 9, slot_ids.shape),
+        torch.randint(0, K + 1, slot_ids.shape, dtype=torch.int32),
+        torch.randint(0, 900, (*slot_ids.shape, num_tokens)),
+        torch.rand(*slot_ids.shape, num_tokens),
+    )
+    expected, moved = copy_of(tables), move(copy_of(tables), device)
+    store_drafts(expected, *drafts)
+    launch(moved, *(tensor.to(device) for tensor in drafts))
+    assert_same(moved, expected)
+    slot = int(slot_ids[0])
+    assert expected.num_draft_tokens[slot] == min(int(drafts[2][0]), num_tokens)
+    assert torch.equal(expected.draft_token_ids[slot, :num_tokens], drafts[3][0])

@@ -85,6 +85,12 @@ class ActiveRequest:
         return len(self.tokens) + self.max_in_flight_tokens
 
     @property
+    def surely_ends(self) -> bool:
+        """Whether a launched step commits its last token, whatever that is."""
+        is_last = len(self.tokens) + 1 >= self.max_total_tokens
+        return is_last and self.max_in_flight_tokens > 0
+
+    @property
     def max_useful_drafts(self) -> int:
         """Drafts of which each could still be output: one place is the bonus token's."""
         return max(0, self.max_total_tokens - self.max_num_tokens - 1)

@@ -37,7 +37,8 @@ class BatchFormer:
             is_resident = request.block_ids
             if is_resident and request.num_pending_tokens == 1:
                 self._residency.secure(request, request.max_num_tokens)
-        return [r for r in self._residency.running if r.num_pending_tokens == 1]
+        running = self._residency.running
+        return [r for r in running if r.num_pending_tokens == 1 and not r.surely_ends]
 
     def _decode_entry(self, request: ActiveRequest) -> BatchEntry:
         num_drafts = min(request.num_draft_tokens, request.max_useful_drafts)

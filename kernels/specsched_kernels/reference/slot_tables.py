@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots"]
+__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots", "store_drafts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +89,20 @@ def commit_slots(tables: SlotTables, commit: SlotCommit) -> None:
     first = commit.start_positions[rows] + commit.num_base_rows[rows]
     tables.num_tokens[slots] = first + num_accepted + 1
     tables.num_draft_tokens[slots] = 0
+
+
+def store_drafts(  # noqa: PLR0917 -- tables, keys, values
+    tables: SlotTables,
+    slot_ids: torch.Tensor,
+    generations: torch.Tensor,
+    draft_lens: torch.Tensor,
+    token_ids: torch.Tensor,
+    confidence: torch.Tensor,
+) -> None:
+    """See `specsched_kernels.slot_tables.store_drafts`."""
+    rows = torch.nonzero(slot_ids >= 0)[:, 0]
+    slots, num_tokens = slot_ids[rows], token_ids.shape[1]
+    tables.draft_token_ids[slots, :num_tokens] = token_ids[rows]
+    tables.confidence[slots, :num_tokens] = confidence[rows]
+    tables.num_draft_tokens[slots] = draft_lens[rows].clamp(min=0, max=num_tokens)
+    tables.generations[slots] = generations[rows]

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from specsched_kernels.reference.slot_tables import SlotCommit, SlotTables
 
-__all__ = ["commit_slots", "read_slots"]
+__all__ = ["commit_slots", "read_slots", "store_drafts"]
 
 _BLOCK = 128
 
@@ -58,6 +58,35 @@ def commit_slots(tables: SlotTables, commit: SlotCommit) -> None:
         commit.num_accepted,
         num_requests,
         NUM_TOKENS=commit.token_ids.shape[1],
+        BLOCK=_BLOCK,
+    )
+
+
+def store_drafts(
+    tables: SlotTables,
+    slot_ids: torch.Tensor,
+    generations: torch.Tensor,
+    draft_lens: torch.Tensor,
+    token_ids: torch.Tensor,
+    confidence: torch.Tensor,
+) -> None:
+    """See `specsched_kernels.slot_tables.store_drafts`."""
+    num_requests, num_tokens = token_ids.shape
+    if num_requests == 0:
+        return
+    _store_kernel[(triton.cdiv(num_requests, _BLOCK),)](
+        tables.draft_token_ids,
+        tables.confidence,
+        tables.num_draft_tokens,
+        tables.generations,
+        slot_ids,
+        generations,
+        draft_lens,
+        token_ids,
+        confidence,
+        num_requests,
+        NUM_TOKENS=num_tokens,
+        TABLE_TOKENS=tables.draft_token_ids.shape[1],
         BLOCK=_BLOCK,
     )
 
@@ -118,3 +147,36 @@ def _commit_kernel(
     tl.store(anchor_ptr + slot, token, mask=commits)
     tl.store(num_tokens_ptr + slot, first + accepted + 1, mask=commits)
     tl.store(num_draft_ptr + slot, tl.zeros_like(accepted), mask=commits)
+
+
+@triton.jit(do_not_specialize=["num_requests"])
+def _store_kernel(
+    table_token_ptr,
+    table_confidence_ptr,
+    num_draft_ptr,
+    table_generation_ptr,
+    slot_ptr,
+    generation_ptr,
+    length_ptr,
+    token_ptr,
+    confidence_ptr,
+    num_requests,
+    NUM_TOKENS: tl.constexpr,
+    TABLE_TOKENS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    request = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = request < num_requests
+    slot = tl.load(slot_ptr + request, mask=mask, other=-1)
+    is_live = slot >= 0
+    for position in tl.static_range(NUM_TOKENS):
+        at = request * NUM_TOKENS + position
+        to = slot * TABLE_TOKENS + position
+        tl.store(table_token_ptr + to, tl.load(token_ptr + at, mask=is_live), mask=is_live)
+        value = tl.load(confidence_ptr + at, mask=is_live)
+        tl.store(table_confidence_ptr + to, value, mask=is_live)
+    length = tl.load(length_ptr + request, mask=is_live, other=0)
+    length = tl.minimum(tl.maximum(length, 0), NUM_TOKENS)
+    tl.store(num_draft_ptr + slot, length, mask=is_live)
+    generation = tl.load(generation_ptr + request, mask=is_live, other=0)
+    tl.store(table_generation_ptr + slot, generation, mask=is_live)

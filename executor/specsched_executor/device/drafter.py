@@ -1,0 +1,97 @@
+"""The seam for drafters that run on the device, within the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from specsched_kernels.slot_tables import SlotTables
+
+from specsched_executor.device.step_arrays import RequestInputs
+
+__all__ = ["ContextRows", "DeviceDrafter", "DraftJob", "NoDeviceDrafter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRows:
+    """The n rows that a step of R requests ran, after verification.
+
+    features: layer -> [n, hidden]. row_to_request: int32 [n], -1 in padding. row_positions: int64
+    [n]. query_start_loc: int32 [R+1]. num_base_rows, num_accepted: int32 [R]: of each request that
+    many rows belong to committed tokens. slot_ids: int64 [R].
+    """
+
+    features: Mapping[int, torch.Tensor]
+    row_to_request: torch.Tensor
+    row_positions: torch.Tensor
+    query_start_loc: torch.Tensor
+    num_base_rows: torch.Tensor
+    num_accepted: torch.Tensor
+    slot_ids: torch.Tensor
+    start_positions: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DraftJob:
+    """Draft `num_tokens` for each of R requests; all tensors on the device.
+
+    Of the first R requests those with slot -1 are padding. step_id: int64 [1]. draws: whether any
+    request samples at a temperature; if not, tokens are the likeliest.
+    """
+
+    requests: RequestInputs
+    tables: SlotTables
+    step_id: torch.Tensor
+    num_tokens: int
+    draws: bool
+
+
+@runtime_checkable
+class DeviceDrafter(Protocol):
+    """A drafter that reads and writes device memory alone, so that graphs can capture it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in options and statuses."""
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers whose hidden states it needs; () for none."""
+
+    @property
+    def distribution(self) -> torch.Tensor | None:
+        """float32 [S, k, V] that drafts were sampled from, by slot; None: a point mass on each."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it never drafts."""
+
+    def take_in(self, rows: ContextRows) -> None:
+        """Keep what later drafts need of the rows that a step ran."""
+
+    def draft(self, job: DraftJob) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids int64 [R, num_tokens] and confidences float32 [R, num_tokens].
+
+        Fills `distribution` of the slots where any request draws.
+        """
+
+
+class NoDeviceDrafter:
+    """Drafts nothing."""
+
+    name = "none"
+    feature_layers: tuple[int, ...] = ()
+    distribution: torch.Tensor | None = None
+    is_idle = True
+
+    def take_in(self, rows: ContextRows) -> None:
+        """Nothing to keep."""
+
+    def draft(self, job: DraftJob) -> tuple[torch.Tensor, torch.Tensor]:
+        """Never asked."""
+        num_requests = job.requests.slot_ids.shape[0]
+        device = job.requests.slot_ids.device
+        token_ids = torch.zeros(num_requests, job.num_tokens, dtype=torch.int64, device=device)
+        return token_ids, torch.full(token_ids.shape, torch.nan, device=device)

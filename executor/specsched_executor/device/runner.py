@@ -1,0 +1,184 @@
+"""Launches steps on the device and collects what came of them, one step apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from specsched_protocol.plan import ConfidenceRows
+
+from specsched_executor.core import TargetOutput
+from specsched_executor.device.device_step import DeviceStep
+from specsched_executor.device.graphs import StepGraphs
+from specsched_executor.device.packed import PackedArrays
+from specsched_executor.device.staging import BlockTables, StagingArea
+from specsched_executor.device.timeline import Timeline, timeline_for
+from specsched_executor.engine.batch import StepBatch
+from specsched_executor.engine.drafting import NewDrafts
+from specsched_executor.engine.fallback import Allowance
+from specsched_executor.engine.inputs import BatchTensors
+from specsched_executor.engine.target_pass import PassOutcome
+from specsched_executor.sampling import Verification
+
+__all__ = ["DeviceRunner", "LaunchedStep"]
+
+_NUM_BUFFERS = 2
+"""One step is launched while the outputs of the one before are still to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedStep:
+    """A step that runs on the device, or has run.
+
+    token_bounds: the most each request may commit in it. draft_lens: drafts made for each.
+    """
+
+    batch: StepBatch
+    tensors: BatchTensors
+    allowance: Allowance
+    token_bounds: tuple[int, ...]
+    draft_lens: tuple[int, ...]
+    padded_rows: int
+    outputs: PackedArrays
+    timeline: Timeline
+
+
+class DeviceRunner:
+    """The engine's only way to the device."""
+
+    def __init__(self, step: DeviceStep, graphs: StepGraphs) -> None:
+        is_pinned = step.device.type == "cuda"
+        self._step = step
+        self._graphs = graphs
+        self._tables = BlockTables(step.sizes)
+        layout = step.outputs.layout
+        host = torch.device("cpu")
+        self._staging = [StagingArea(step.sizes, is_pinned=is_pinned) for _ in range(_NUM_BUFFERS)]
+        self._outputs = [
+            PackedArrays(layout, host, is_pinned=is_pinned) for _ in range(_NUM_BUFFERS)
+        ]
+        self._timelines = [timeline_for(step.device) for _ in range(_NUM_BUFFERS)]
+        self._num_launched = 0
+        self._prior = _Prior(step.sizes.max_draft_tokens)
+
+    def launch(
+        self,
+        batch: StepBatch,
+        tensors: BatchTensors,
+        allowance: Allowance,
+        draft_lens: Sequence[int],
+    ) -> LaunchedStep:
+        """Queue the step; nothing waits. draft_lens: drafts wanted for each request at its end.
+
+        A second launch is fine, a third needs the first to be collected.
+        """
+        index = self._num_launched % _NUM_BUFFERS
+        self._num_launched += 1
+        staging, outputs, timeline = (
+            self._staging[index],
+            self._outputs[index],
+            self._timelines[index],
+        )
+        limits = [min(e.num_draft_tokens, allowance.max_verify_len) for e in batch.entries]
+        staged = staging.fill(
+            batch,
+            tensors,
+            self._tables,
+            budget=max(0, min(allowance.budget, sum(limits), batch.max_draft_rows)),
+            draft_limits=limits,
+            next_draft_lens=draft_lens,
+            prior=self._prior.mean,
+        )
+        self._step.inputs.arrays.copy_from(staging.arrays, staged.num_bytes)
+        timeline.mark_start()
+        shape = self._graphs.verify(
+            staged.num_rows, staged.num_requests, has_prompts=staged.has_prompts
+        )
+        timeline.mark_verified()
+        longest = max(draft_lens, default=0)
+        if longest and not self._step.drafter.is_idle:
+            draws = bool((tensors.params.temperature[tensors.samples] > 0).any())
+            draws &= self._step.drafter.distribution is not None
+            self._graphs.draft(staged.num_requests, longest, draws=draws)
+        timeline.mark_drafted()
+        outputs.copy_from(self._step.outputs)
+        timeline.mark_end()
+        return LaunchedStep(
+            batch=batch,
+            tensors=tensors,
+            allowance=allowance,
+            token_bounds=tuple(
+                limit + 1 if entry.samples else 0
+                for entry, limit in zip(batch.entries, limits, strict=True)
+            ),
+            draft_lens=tuple(draft_lens),
+            padded_rows=shape.padded_rows,
+            outputs=outputs,
+            timeline=timeline,
+        )
+
+    def collect(self, launched: LaunchedStep) -> tuple[PassOutcome, NewDrafts]:
+        """Wait for a step's outputs: what was committed and what was drafted."""
+        launched.timeline.wait()
+        outputs, num_requests = launched.outputs, len(launched.batch.entries)
+        verify_lens, num_accepted, faulty, token_ids = (
+            torch.from_numpy(outputs.numpy(name)[:num_requests].copy())
+            for name in ("verify_lens", "num_accepted", "faulty", "token_ids")
+        )
+        verify_lens = verify_lens.long()
+        rows = torch.zeros(num_requests + 1, dtype=torch.int64)
+        torch.cumsum(launched.tensors.num_base_rows + verify_lens, 0, out=rows[1:])
+        outcome = PassOutcome(
+            verify_lens=verify_lens,
+            query_start_loc=rows,
+            verification=Verification(token_ids, num_accepted.long(), faulty),
+            output=TargetOutput(torch.empty(0, 0)),
+            verify_ms=launched.timeline.verify_ms,
+            logprobs={},
+            prompt_logprobs={},
+            padded_num_rows=launched.padded_rows,
+        )
+        return outcome, self._new_drafts(launched)
+
+    def _new_drafts(self, launched: LaunchedStep) -> NewDrafts:
+        """Confidences leave the pinned memory here, for the gate to keep."""
+        tensors = launched.tensors
+        lens = np.array(launched.draft_lens, dtype=np.uint32)
+        chosen = np.flatnonzero(lens)
+        confidence = launched.outputs.numpy("confidence")[chosen]
+        positions = np.arange(confidence.shape[1])
+        confidence = np.where(positions < lens[chosen, None], confidence, np.float32("nan"))
+        self._prior.add(confidence)
+        rows = ConfidenceRows(
+            source_step_id=launched.batch.step_id,
+            slot_id=tensors.slot_ids.numpy()[chosen].astype(np.uint32),
+            generation=tensors.generations.numpy()[chosen].astype(np.uint32),
+            num_draft_tokens=lens[chosen],
+            confidence=confidence,
+        )
+        return NewDrafts(rows, int(lens.sum()), launched.timeline.draft_ms)
+
+
+class _Prior:
+    """Mean of the valid confidences per position, recent steps weighing more; 0.5 before any.
+
+    Fed with the outputs of steps that were collected, so drafts not verified yet never count.
+    """
+
+    _DECAY = 0.95
+
+    def __init__(self, num_positions: int) -> None:
+        self._sum = np.full(num_positions, 0.5)
+        self._count = np.ones(num_positions)
+
+    def add(self, confidence: npt.NDArray[np.float32]) -> None:
+        valid = (confidence >= 0) & (confidence <= 1)
+        self._sum = self._sum * self._DECAY + np.where(valid, confidence, 0.0).sum(axis=0)
+        self._count = self._count * self._DECAY + valid.sum(axis=0)
+
+    @property
+    def mean(self) -> npt.NDArray[np.float32]:
+        return (self._sum / self._count).astype(np.float32)

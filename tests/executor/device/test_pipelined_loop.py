@@ -1,0 +1,87 @@
+"""Steps that overlap commit what steps one after the other do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from specsched_executor.device import GraphSizes
+from specsched_executor.drafters import NgramDrafter, NoDrafter
+
+from tests.executor.device.tiny import DeviceDriver, DeviceTableDrafter, PaddedTarget
+from tests.executor.engine.statistics import looks_like
+from tests.executor.engine.test_lossless import SCHEDULES, VOCAB, transition_counts
+from tests.executor.engine.tiny import Driver, SilentTransport, config, random_table
+
+EAGER = GraphSizes()
+
+
+def target(**options):
+    return PaddedTarget(random_table(VOCAB, 0), **options)
+
+
+def drafter_of(kind: str, sizes):
+    table = random_table(VOCAB, 0)[1]
+    return {
+        "none": NoDrafter,
+        "ngram": lambda: NgramDrafter(3),
+        "device": lambda: DeviceTableDrafter(table, sizes.max_num_seqs, sizes.max_draft_tokens),
+    }[kind]()
+
+
+def expected_outputs(temperature: float):
+    driver = Driver(target(), NoDrafter(), SilentTransport(), config())
+    results = submit_all(driver, temperature)
+    driver.run()
+    return [result.token_ids for result in results]
+
+
+def submit_all(driver, temperature: float, num_requests: int = 12):
+    return [
+        driver.submit([seed % VOCAB, 1, 2], temperature=temperature, seed=seed, max_tokens=40)
+        for seed in range(num_requests)
+    ]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", ["none", "ngram", "device"])
+def test_greedy_output_is_that_of_steps_one_after_the_other(schedule, kind):
+    driver = DeviceDriver(target(), drafter_of(kind, config()), SCHEDULES[schedule](), config())
+    results = submit_all(driver, temperature=0.0)
+    driver.run()
+    assert [result.token_ids for result in results] == expected_outputs(0.0)
+    assert {result.finish_reason for result in results} == {"length"}
+    stats = driver.loop.stats()
+    assert stats.num_used_tokens == 0
+    if kind != "none":
+        assert stats.num_drafted_tokens > 100
+        assert (stats.num_verified_tokens == 0) == (schedule == "verify none")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", ["none", "ngram"])
+def test_seeded_output_is_that_of_steps_one_after_the_other(schedule, kind):
+    driver = DeviceDriver(target(), drafter_of(kind, config()), SCHEDULES[schedule](), config())
+    results = submit_all(driver, temperature=1.0)
+    driver.run()
+    assert [result.token_ids for result in results] == expected_outputs(1.0)
+
+
+@pytest.mark.parametrize("schedule", ["verify all", "any budget", "every third plan lost"])
+def test_sampled_output_has_the_targets_distribution(schedule):
+    vocab = 3
+    table = random_table(vocab, 3, concentration=1.5)
+    sizes = config(max_num_seqs=32, num_kv_blocks=1024, max_num_batched_tokens=256)
+    drafter = DeviceTableDrafter(random_table(vocab, 4, concentration=1.0)[0], 32, 3)
+    driver = DeviceDriver(
+        PaddedTarget(table, max_context_tokens=128),
+        drafter,
+        SCHEDULES[schedule](),
+        sizes,
+        graphs=GraphSizes(rows=(8, 32, 128), draft_requests=(8, 32), draft_lens=(3,)),
+    )
+    results = [driver.submit([0, 1], seed=seed, max_tokens=100) for seed in range(160)]
+    driver.run()
+    counts = transition_counts([result.token_ids for result in results], vocab)
+    for pair in np.ndindex(vocab, vocab):
+        assert looks_like(counts[pair], table[pair])
+    assert driver.loop.stats().num_accepted_tokens > 1000
