@@ -189,6 +189,18 @@ def test_without_three_sizes_nothing_is_learned():
     assert corrector.probe_rows() == 0
 
 
+def test_of_few_sizes_those_that_are_not_used_are_tried():
+    corrector = CostCorrector(PROFILE)
+    asked = []
+    for step in range(1000):
+        corrector.observe(sample(step, 8, 1.2))
+        asked.append(corrector.probe_rows())
+        if step % 16 == 15:
+            corrector.update()
+    assert {*asked} == {0, 1, 16, 32, 64}
+    assert sum(rows > 0 for rows in asked) <= 1000 / 128
+
+
 def test_drafts_are_corrected_by_length():
     profile = dataclasses.replace(PROFILE, short_drafts={2: {1: (0.2,), 32: (0.4,)}})
     corrector = CostCorrector(profile)

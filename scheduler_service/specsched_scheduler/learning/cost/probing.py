@@ -64,7 +64,8 @@ class SizeProbes:
     def _stalest(self, step: int) -> int | None:
         last_visit = self._regions.last_visit
         is_used = (last_visit >= 0) & (last_visit > step - _STALE_STEPS)
-        near = np.convolve(is_used, np.ones(2 * _REACH + 1), mode="same") > 0
+        reached = np.convolve(is_used, np.ones(2 * _REACH + 1))
+        near = reached[_REACH : _REACH + len(is_used)] > 0
         candidates = set(np.flatnonzero(near & ~is_used).tolist())
         if not candidates:
             return None

@@ -1,0 +1,186 @@
+"""Joining reports with confidences, and the learner over both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from specsched_protocol.plan import StepReport
+from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
+from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.learner import ExecutorKind, Learner
+from specsched_scheduler.learning.pairing import Pairing, StepConfidences
+
+K = 3
+PROFILE = CostModel(verify={1: (1.0,), 8: (1.2,), 16: (1.6,), 32: (2.4,)}, capture_limit=32)
+KIND = ExecutorKind("model", "drafter", K, "print")
+
+
+def confidences(source_step_id, slots, generations=None, *, value=0.5, is_greedy=False):
+    num = len(slots)
+    return StepConfidences(
+        source_step_id=source_step_id,
+        slot_id=np.array(slots, dtype=np.uint32),
+        generation=np.array(generations or [1] * num, dtype=np.uint32),
+        is_greedy=np.full(num, is_greedy),
+        confidence=np.full((num, K), value, dtype=np.float32),
+    )
+
+
+def report(step_id, slots, generations=None, **changes):
+    num = len(slots)
+    values = {
+        "step_id": step_id,
+        "num_tokens": 8,
+        "padded_num_tokens": 8,
+        "num_prefill_tokens": 0,
+        "num_sampling": num,
+        "asked_draft_tokens": K,
+        "context_tokens": 0,
+        "draft_ms": 0.0,
+        "verify_ms": 1.2,
+        "slot_id": np.array(slots, dtype=np.uint32),
+        "generation": np.array(generations or [1] * num, dtype=np.uint32),
+        "num_verified": np.full(num, K, dtype=np.uint32),
+        "num_accepted": np.full(num, 1, dtype=np.uint32),
+        "teaches": np.full(num, True),
+    }
+    return StepReport(**(values | changes))
+
+
+def counts(pairing):
+    return pairing.num_paired, pairing.num_unpaired, pairing.num_altered
+
+
+def test_drafts_are_those_of_the_step_before():
+    pairing = Pairing()
+    pairing.add(confidences(6, [0, 1], value=0.6))
+    pairing.add(confidences(7, [0, 1], value=0.7))
+    _, observations = pairing.take(report(8, [0, 1]))
+    assert 1.0 / (1.0 + np.exp(-observations.logit)) == pytest.approx(0.7)
+    assert counts(pairing) == (2, 0, 0)
+
+
+def test_rows_are_found_by_slot_and_generation_in_any_order():
+    pairing = Pairing()
+    step = confidences(1, [4, 2, 9], [1, 5, 1])
+    step.confidence[:, 0] = [0.4, 0.2, 0.9]
+    pairing.add(step)
+    of_class, observations = pairing.take(report(2, [9, 2, 4, 7], [1, 6, 1, 1]))
+    found = 1.0 / (1.0 + np.exp(-observations.logit[:, 0]))
+    assert found == pytest.approx([0.9, 0.4])
+    assert of_class.tolist() == [SAMPLED, SAMPLED]
+    assert len(set(observations.group.tolist())) == 2
+    assert counts(pairing) == (2, 2, 0)
+
+
+def test_a_report_teaches_once_and_without_confidences_never():
+    pairing = Pairing()
+    pairing.add(confidences(1, [0]))
+    assert pairing.take(report(2, [0])) is not None
+    assert pairing.take(report(2, [0])) is None
+    assert pairing.take(report(3, [0])) is None
+    assert counts(pairing) == (1, 2, 0)
+
+
+def test_altered_and_unverified_drafts_are_left_out():
+    pairing = Pairing()
+    pairing.add(confidences(1, [0, 1, 2]))
+    _, observations = pairing.take(
+        report(
+            2,
+            [0, 1, 2],
+            teaches=np.array([True, False, True]),
+            num_verified=np.array([2, 3, 0], dtype=np.uint32),
+            num_accepted=np.array([2, 1, 0], dtype=np.uint32),
+        )
+    )
+    assert observations.num_verified.tolist() == [2]
+    assert counts(pairing) == (1, 0, 1)
+
+
+def test_what_is_no_probability_is_not_known():
+    pairing = Pairing()
+    step = confidences(1, [0])
+    step.confidence[0] = [0.5, 1.5, np.nan]
+    pairing.add(step)
+    _, observations = pairing.take(report(2, [0]))
+    assert np.isfinite(observations.logit[0]).tolist() == [True, False, False]
+
+
+def teach(learner, num_steps, *, begin=1, **changes):
+    for step in range(begin, begin + num_steps):
+        learner.observe([report(step + 1, range(8), **changes)], [confidences(step, range(8))])
+        learner.update()
+
+
+def test_the_cost_of_drafts_goes_with_the_length_that_the_next_report_tells():
+    profile = CostModel(
+        verify=PROFILE.verify,
+        capture_limit=32,
+        draft={1: (1.0,), 32: (1.0,)},
+        short_drafts={1: {1: (0.5,), 32: (0.5,)}},
+    )
+    learner = Learner(KIND, profile)
+    for step in range(1, 300):
+        # The drafts of a step are short where the NEXT report says that one token was asked for.
+        asked = 1 if step % 2 else K
+        next_is_short = not step % 2
+        ms = 0.8 if next_is_short else 1.0
+        learner.observe([report(step, range(8), asked_draft_tokens=asked, draft_ms=ms)], [])
+        learner.update()
+    ratios = learner.corrector.correction().draft_ratios
+    assert ratios[1] == pytest.approx(1.6, rel=0.1)
+    assert ratios[0] == pytest.approx(1.0, rel=0.05)
+
+
+def test_steps_full_of_prefill_do_not_teach_the_cost():
+    learner = Learner(KIND, PROFILE)
+    teach(learner, 200, num_prefill_tokens=6, verify_ms=9.0)
+    assert learner.corrector.num_steps == 0
+    teach(learner, 200, begin=201, num_prefill_tokens=1, verify_ms=9.0)
+    assert learner.corrector.num_steps > 150
+
+
+def test_frozen_nothing_changes_but_what_is_paired():
+    learner = Learner(KIND, PROFILE)
+    learner.is_frozen = True
+    teach(learner, 400, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
+    assert learner.calibrator.calibration.is_identity
+    assert learner.corrector.num_steps == 0
+    assert learner.probe_rows() == 0
+    assert learner.pairing.num_paired == 3200
+
+
+def test_an_entry_restores_another_learner():
+    first = Learner(KIND, PROFILE)
+    teach(first, 400, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
+    assert not first.calibrator.calibration.is_identity
+    assert first.corrector.is_worth_it
+    second = Learner(KIND, PROFILE)
+    second.restore(first.entry())
+    assert second.calibrator.calibration.equals(first.calibrator.calibration)
+    assert second.corrector.model().compile().verify_ms[8] == pytest.approx(
+        first.corrector.model().compile().verify_ms[8]
+    )
+    elsewhere = Learner(ExecutorKind("model", "drafter", K, "another"), PROFILE)
+    elsewhere.restore(first.entry())
+    assert elsewhere.calibrator.calibration.equals(first.calibrator.calibration)
+    assert elsewhere.corrector.model() == PROFILE
+
+
+def test_another_profile_begins_anew():
+    learner = Learner(KIND, PROFILE)
+    teach(learner, 400, verify_ms=5.0)
+    faster = CostModel(verify={1: (0.5,), 8: (0.6,), 16: (0.8,)}, capture_limit=16)
+    learner.set_profile(faster, "other")
+    assert learner.corrector.model() == faster
+    assert learner.entry().cost is None
+    assert learner.entry().cost_fingerprint == "other"
+
+
+def test_a_start_is_kept_until_there_is_evidence():
+    start = Calibration.identity(K).with_class(GREEDY, np.full(K, 2.0), np.full(K, 0.3))
+    learner = Learner(KIND, PROFILE, start)
+    teach(learner, 20)
+    assert learner.calibrator.calibration.equals(start)
