@@ -77,7 +77,7 @@ def calibrate(  # noqa: PLR0917 - options of the command
 
 
 def _fail(message: str, code: int = _USAGE_EXIT_CODE) -> None:
-    typer.echo(f"specsched calibrate: {message}", err=True)
+    typer.echo(f"error: {message}", err=True)
     raise typer.Exit(code)
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import HealthServicer
 from specsched_client.cli import main
+from specsched_protocol.v1 import plan_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 from tests.executor.gateway.fakes import AnsweringEngine, serving_in_thread
 
@@ -41,3 +47,54 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         return int(ended.value.code or 0), printed.out, printed.err
 
     return run
+
+
+class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
+    """Remembers its policy; refuses one called "unknown"."""
+
+    def __init__(self) -> None:
+        self.policy = plan_pb2.PolicySpec(name="throughput")
+        self.health: HealthServicer | None = None
+
+    def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
+        counters = scheduler_pb2.PlannerCounters(num_decisions=41, plan_us_p50=7)
+        attachment = scheduler_pb2.AttachmentStatus(
+            executor_name="executor-1",
+            lane=2,
+            transport=scheduler_pb2.TRANSPORT_SHARED_MEMORY,
+            counters=counters,
+        )
+        return scheduler_pb2.GetStatusResponse(
+            version="1.2.3",
+            policy=self.policy,
+            policies=["throughput", "fixed"],
+            attachments=[attachment],
+        )
+
+    def SetPolicy(self, request: Any, context: Any) -> scheduler_pb2.SetPolicyResponse:
+        if request.policy.name == "unknown":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "policy 'unknown' is unknown")
+        previous, self.policy = self.policy, request.policy
+        return scheduler_pb2.SetPolicyResponse(policy=self.policy, previous_policy=previous)
+
+
+@pytest.fixture
+def start_scheduler(tmp_path: Path) -> Iterator[Callable[[str], FakeScheduler]]:
+    servers: list[grpc.Server] = []
+    folder = tmp_path / "run" / "schedulers"
+    folder.mkdir(parents=True)
+
+    def start(name: str) -> FakeScheduler:
+        servicer = FakeScheduler()
+        server = grpc.server(futures.ThreadPoolExecutor(2))
+        servicer.health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer.health, server)
+        scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+        server.add_insecure_port(f"unix:{folder / name}.sock")
+        server.start()
+        servers.append(server)
+        return servicer
+
+    yield start
+    for server in servers:
+        server.stop(grace=None).wait()

@@ -11,6 +11,7 @@ import typer
 
 __all__ = ["evaluate"]
 
+_MISSING_PACKAGE = 5
 _MISSING_TORCH = "evaluating needs torch, which is not installed: pip install 'specsched[executor]'"
 
 evaluate = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -53,15 +54,19 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Answer prompts with the target and tell how many drafts it accepted."""
     if importlib.util.find_spec("torch") is None:
-        _fail(_MISSING_TORCH)
+        _fail(_MISSING_TORCH, _MISSING_PACKAGE)
     if diagram is not None and importlib.util.find_spec("matplotlib") is None:
-        _fail("--diagram needs matplotlib, which is not installed: pip install 'specsched[plot]'")
+        _fail(
+            "--diagram needs matplotlib, which is not installed: pip install 'specsched[plot]'",
+            _MISSING_PACKAGE,
+        )
     from specsched_executor.core import RequestError
     from specsched_executor.evaluation.calibration_file import CalibrationFile
     from specsched_executor.evaluation.generation import GenerationError
     from specsched_executor.evaluation.report import report_lines
     from specsched_executor.evaluation.run import EvaluationOptions, evaluate_drafter
     from specsched_executor.model import ModelLoadError
+    from specsched_executor.serve.progress import progress_bar
     from specsched_executor.tokenizer import TokenizerError
 
     try:
@@ -79,7 +84,8 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
             num_seqs=num_seqs,
         )
         fitted = None if calibration is None else CalibrationFile.read(calibration)
-        report = evaluate_drafter(options, calibration=fitted, trace=trace)
+        with progress_bar("answering") as progress:
+            report = evaluate_drafter(options, calibration=fitted, trace=trace, progress=progress)
     except (OSError, ValueError, RequestError, ModelLoadError, TokenizerError) as error:
         _fail(str(error))
     except GenerationError as error:

@@ -11,6 +11,7 @@ import typer
 
 __all__ = ["train"]
 
+_MISSING_PACKAGE = 5
 _MISSING_TORCH = "training needs torch, which is not installed: pip install 'specsched[executor]'"
 
 train = typer.Typer(
@@ -65,7 +66,7 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Generate text with the target and train a DSpark drafter on it (arXiv 2607.05147)."""
     if importlib.util.find_spec("torch") is None:
-        _fail(_MISSING_TORCH)
+        _fail(_MISSING_TORCH, _MISSING_PACKAGE)
     from specsched_executor.model import ModelLoadError
     from specsched_executor.tokenizer import TokenizerError
     from specsched_executor.training.entry import run_training
@@ -122,9 +123,9 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _fail(reason: str) -> None:
+def _fail(reason: str, status: int = 2) -> None:
     typer.echo(f"error: {reason}", err=True)
-    raise typer.Exit(2)
+    raise typer.Exit(status)
 
 
 if __name__ == "__main__":
