@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specsched_scheduler.decision.calibration import GREEDY, NUM_CLASSES
+from specsched_scheduler.learning.calibration.observations import Observations
 from specsched_scheduler.learning.calibration.offline import TraceFit, calibrate_trace
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import (
@@ -38,7 +39,7 @@ class SamplingClass(enum.StrEnum):
 
 
 def calibrate(  # noqa: PLR0917 - options of the command
-    trace: Annotated[Path, typer.Argument(help="Recorded drafts, a .npz file.")],
+    traces: Annotated[list[Path], typer.Argument(help="Recorded drafts, .npz files.")],
     sampling_class: Annotated[
         SamplingClass | None,
         typer.Option("--class", help="Class of all rows, where the trace has no temperatures."),
@@ -59,21 +60,34 @@ def calibrate(  # noqa: PLR0917 - options of the command
     """
     is_greedy = None if sampling_class is None else sampling_class is SamplingClass.GREEDY
     try:
-        parts = read_trace(trace, is_greedy=is_greedy)
+        parts = _read(traces, is_greedy)
         fits = {_name(of_class): calibrate_trace(rows) for of_class, rows in parts.items()}
         if plot is not None:
             _plot(fits, plot)
         if out is not None:
             out.write_text(write_state(_state(fits, model, drafter)), encoding="utf-8")
     except OSError as error:
-        _fail(f"{error.filename or trace}: {error.strerror}")
-    except TraceError as error:
-        _fail(f"{trace}: {error}")
+        _fail(f"{error.filename}: {error.strerror}")
     if as_json:
         typer.echo(json.dumps({name: _answer(fit) for name, fit in fits.items()}))
         return
     for name, fit in fits.items():
         Console().print(_table(name, fit))
+
+
+def _read(traces: list[Path], is_greedy: bool | None) -> dict[int, Observations]:
+    """The rows of all traces, by class. Raises OSError for what cannot be written or read."""
+    parts: dict[int, Observations] = {}
+    for trace in traces:
+        try:
+            for of_class, rows in read_trace(trace, is_greedy=is_greedy).items():
+                held = parts.get(of_class)
+                parts[of_class] = rows if held is None else held.joined(rows)
+        except OSError as error:
+            _fail(f"{trace}: {error.strerror}")
+        except (TraceError, ValueError) as error:
+            _fail(f"{trace}: {error}")
+    return parts
 
 
 def _fail(message: str, code: int = _USAGE_EXIT_CODE) -> None:

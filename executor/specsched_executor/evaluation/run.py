@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +56,9 @@ def evaluate_drafter(
     *,
     calibration: CalibrationFile | None = None,
     trace: Path | None = None,
-    on_end: Callable[[], None] = lambda: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Answer the prompts and report.
+    """Answer the prompts and report. progress: called with (prompts answered, all of them).
 
     Raises ValueError, ModelLoadError, TokenizerError or GenerationError.
     """
@@ -90,7 +91,7 @@ def evaluate_drafter(
         sizes,
         temperature=options.temperature,
         max_tokens=options.max_tokens,
-        on_end=on_end,
+        on_end=_counter(len(fitting), progress),
     )
     sources = [prompt.source for prompt, _ in fitting]
     prompt_tokens = [len(ids) for _, ids in fitting]
@@ -111,6 +112,16 @@ def evaluate_drafter(
         "num_left_out_prompts": len(chosen) - len(fitting),
         **report,
     }
+
+
+def _counter(total: int, progress: Callable[[int, int], None] | None) -> Callable[[], None]:
+    done = itertools.count(1)
+
+    def count() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    return count
 
 
 def _choose(options: EvaluationOptions) -> list[Prompt]:

@@ -138,3 +138,18 @@ def test_command_names_what_is_wrong(tmp_path):
     both = run(PATH, "--class", "greedy")
     assert both.exit_code == 2
     assert "has temperatures" in both.output
+
+
+def test_traces_of_several_runs_are_fitted_together(tmp_path):
+    greedy = write(tmp_path / "greedy.npz", **arrays(temperature=np.zeros(600)))
+    sampled = write(tmp_path / "sampled.npz", **arrays(temperature=np.ones(600)))
+    result = run(greedy, sampled, sampled, "--json")
+    assert result.exit_code == 0, result.output
+    fits = json.loads(result.output)
+    assert {name: fit["num_rows"] for name, fit in fits.items()} == {"greedy": 600, "sampled": 1200}
+    groups = {name: fit["num_requests"] for name, fit in fits.items()}
+    assert groups["sampled"] == 2 * groups["greedy"]
+    shorter = write(tmp_path / "k1.npz", conf=np.full((4, 1), 0.5), accepted=np.zeros(4, int))
+    refused = run(sampled, shorter)
+    assert refused.exit_code == 2
+    assert "k1.npz: 1 draft positions cannot be joined to 2" in refused.output

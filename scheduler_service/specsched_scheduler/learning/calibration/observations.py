@@ -60,6 +60,21 @@ class Observations:
             self.group[index],
         )
 
+    def joined(self, other: Observations) -> Observations:
+        """Both, of the same k, their groups kept apart. Raises ValueError for another k."""
+        if other.max_draft_tokens != self.max_draft_tokens:
+            raise ValueError(
+                f"{other.max_draft_tokens} draft positions cannot be joined to"
+                f" {self.max_draft_tokens}"
+            )
+        apart = self.group.max(initial=-1) + 1 - other.group.min(initial=0)
+        return Observations(
+            np.concatenate((self.logit, other.logit)),
+            np.concatenate((self.num_verified, other.num_verified)),
+            np.concatenate((self.num_accepted, other.num_accepted)),
+            np.concatenate((self.group, other.group + apart)),
+        )
+
     def is_known(self, position: int) -> npt.NDArray[np.bool_]:
         """bool [n]: whether it is known if the draft survived to this position."""
         return (self.num_verified > position) & np.isfinite(self.logit[:, : position + 1]).all(1)
