@@ -71,4 +71,5 @@ def _shift_right(state: torch.Tensor, num_bits: int) -> torch.Tensor:
 
 
 def _as_int64(value: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.int64, device=like.device)
+    # Filled where it is: a copy from the host could not be captured.
+    return torch.full((), value, dtype=torch.int64, device=like.device)

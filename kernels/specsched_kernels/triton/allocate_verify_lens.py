@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["allocate_verify_lens"]
 
 _BLOCK_ROWS = 512
+_BLOCKS_REQUESTS = (16, 64, 256, 512, 1024)
 _MAX_WARPS = 8
 _ABOVE_ALL_SCORES = tl.constexpr(0x7F800000)
 _STEPS_PER_TIGHTENING = tl.constexpr(12)
@@ -34,7 +35,7 @@ def allocate_verify_lens(inputs: AllocationInputs, out: VerifyAllocation) -> Non
     """Fill `out` in one launch, see `specsched_kernels.allocate_verify_lens`."""
     num_requests = inputs.num_draft_tokens.shape[0]
     padded_rows, padded_logits = out.row_to_request.shape[0], out.logit_rows.shape[0]
-    block_requests = triton.next_power_of_2(max(num_requests, 16))
+    block_requests = next(block for block in _BLOCKS_REQUESTS if block >= num_requests)
     num_programs = triton.cdiv(max(padded_rows, padded_logits, 1), _BLOCK_ROWS)
     _allocate_kernel[(num_programs,)](
         inputs.confidence,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 import triton
 
+from specsched_kernels.triton.search_depth import search_depth
+
 __all__ = ["AttentionPlan"]
 
 _MAX_BLOCK_M = 64
@@ -55,7 +57,7 @@ class AttentionPlan:
             block_q=block_q,
             num_tiles=num_tiles,
             num_programs=num_tiles + triton.cdiv(query.shape[0], block_q),
-            log_requests=0 if one_tile else num_requests.bit_length(),
+            log_requests=0 if one_tile else search_depth(num_requests),
             chunk_tokens=chunk_tokens,
             num_splits=max(1, triton.cdiv(max_context_tokens, chunk_tokens)),
         )

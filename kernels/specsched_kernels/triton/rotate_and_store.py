@@ -34,7 +34,7 @@ def rotate_and_store(
         key_cache.stride(1),
         NUM_HEADS=num_heads,
         NUM_KV_HEADS=num_kv_heads,
-        BLOCK_HEADS=triton.next_power_of_2(num_heads),
+        BLOCK_HEADS=triton.next_power_of_2(max(num_heads, 1)),
         BLOCK_KV_HEADS=triton.next_power_of_2(num_kv_heads),
         BLOCK_SIZE=key_cache.shape[1],
         HALF=head_dim // 2,

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from specsched_kernels.reference.verify_drafts import SamplingInputs
+from specsched_kernels.triton.search_depth import search_depth
 from specsched_kernels.triton.uniforms import ACCEPT, RESIDUAL, keyed_uniform
 from specsched_kernels.triton.verify_rows import cut_kernel, largest_kernel, sample_kernel
 from specsched_kernels.triton.vocabulary import draw_residual, order_key
@@ -45,7 +46,7 @@ def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
     is_stochastic = inputs.draft_distribution is not None
     shared = (inputs.logits, inputs.logit_start_loc, inputs.output_positions)
     state = (inputs.temperature, inputs.seeds, tokens, maxima, cuts, sums, vocab_size)
-    search = {"num_requests": num_requests, "LOG_REQUESTS": num_requests.bit_length()}
+    search = {"num_requests": num_requests, "LOG_REQUESTS": search_depth(num_requests)}
     largest_kernel[(num_rows,)](
         inputs.logits,
         inputs.logit_start_loc,

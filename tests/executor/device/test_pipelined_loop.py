@@ -10,7 +10,7 @@ from specsched_executor.drafters import NgramDrafter, NoDrafter
 from tests.executor.device.tiny import DeviceDriver, DeviceTableDrafter, PaddedTarget
 from tests.executor.engine.statistics import looks_like
 from tests.executor.engine.test_lossless import SCHEDULES, VOCAB, transition_counts
-from tests.executor.engine.tiny import Driver, SilentTransport, config, random_table
+from tests.executor.engine.tiny import Driver, SilentTransport, TableTarget, config, random_table
 
 EAGER = GraphSizes()
 
@@ -29,7 +29,7 @@ def drafter_of(kind: str, sizes):
 
 
 def expected_outputs(temperature: float):
-    driver = Driver(target(), NoDrafter(), SilentTransport(), config())
+    driver = Driver(TableTarget(random_table(VOCAB, 0)), NoDrafter(), SilentTransport(), config())
     results = submit_all(driver, temperature)
     driver.run()
     return [result.token_ids for result in results]

@@ -13,7 +13,7 @@ from specsched_executor.drafters.dspark.heads import DrawKeys, SequentialHeads
 from specsched_executor.model.decoder import DecoderModel
 from specsched_executor.model.linear import LinearFactory, LinearLayout
 
-__all__ = ["DSparkDrafter"]
+__all__ = ["DSparkDrafter", "check_fit"]
 
 
 class DSparkDrafter:
@@ -37,7 +37,7 @@ class DSparkDrafter:
         linear_layout: LinearLayout = LinearLayout.AUTO,
     ) -> None:
         """Raises DrafterCheckpointError for a checkpoint made for another target or length."""
-        _check_fit(checkpoint, target, max_draft_tokens)
+        check_fit(checkpoint, target, max_draft_tokens)
         self._config = config = checkpoint.config
         self._max_draft_tokens = max_draft_tokens
         make_linear = LinearFactory(linear_layout, torch.float32)
@@ -111,7 +111,8 @@ class DSparkDrafter:
             self._backbone.add_context(features.float(), rows, self._cache)
 
 
-def _check_fit(checkpoint: DSparkCheckpoint, target: DecoderModel, max_draft_tokens: int) -> None:
+def check_fit(checkpoint: DSparkCheckpoint, target: DecoderModel, max_draft_tokens: int) -> None:
+    """Raise DrafterCheckpointError unless the drafter was made for this target and length."""
     config, model = checkpoint.config, target.config
     for name, own, wanted in (
         ("vocab_size", config.vocab_size, model.vocab_size),

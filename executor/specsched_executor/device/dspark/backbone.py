@@ -1,0 +1,174 @@
+"""The drafter's forward pass on a device (arXiv 2607.05147, section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from specsched_kernels.add_rms_norm import add_rms_norm
+from specsched_kernels.paged_attention import paged_attention
+from specsched_kernels.rms_norm import rms_norm
+from specsched_kernels.rotate_and_store import rotate_and_store
+from specsched_kernels.silu_and_mul import silu_and_mul
+
+from specsched_executor.device.dspark.places import BlockPlaces, SlotPages
+from specsched_executor.drafters.dspark import DSparkCheckpoint
+from specsched_executor.model.linear import DeviceLinear
+from specsched_executor.model.rope import cos_sin_table, rope_frequencies
+
+__all__ = ["DeviceBackbone"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    input_norm: torch.Tensor
+    qkv: DeviceLinear
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+    output: DeviceLinear
+    post_norm: torch.Tensor
+    gate_up: DeviceLinear
+    down: DeviceLinear
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+class DeviceBackbone:
+    """Parallel layers over [anchor, mask, ..., mask] with a cache per slot.
+
+    Weights and activations in the dtype of the embedding, the residual stream float32.
+    """
+
+    def __init__(
+        self,
+        checkpoint: DSparkCheckpoint,
+        embedding: torch.Tensor,
+        pages: SlotPages,
+        max_positions: int,
+    ) -> None:
+        self._config = config = checkpoint.config
+        self._embedding = embedding
+        self._pages = pages
+        device, dtype = embedding.device, embedding.dtype
+        tensors = {name: t.to(device, dtype) for name, t in checkpoint.tensors.items()}
+        self._fuse = DeviceLinear(tensors["fc.weight"])
+        self._context_norm, self._final_norm = tensors["hidden_norm.weight"], tensors["norm.weight"]
+        self._layers = [_layer(tensors, i, self._cache()) for i in range(config.num_layers)]
+        context = [
+            tensors[f"layers.{index}.self_attn.{name}_proj.weight"]
+            for index in range(config.num_layers)
+            for name in ("k", "v")
+        ]
+        self._context = DeviceLinear(torch.cat(context))
+        frequencies = rope_frequencies(config.head_dim, config.rope_theta, None)
+        self._cos_sin = cos_sin_table(frequencies, max_positions).to(device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and activations."""
+        return self._embedding.dtype
+
+    def add_context(
+        self, features: torch.Tensor, positions: torch.Tensor, slot_mapping: torch.Tensor
+    ) -> None:
+        """Store keys and values of context tokens; features: [n, L * hidden], the other int64 [n].
+
+        A negative slot stores nothing.
+        """
+        config = self._config
+        fused = rms_norm(self._fuse(features), self._context_norm, config.rms_norm_eps)
+        heads = self._context(fused).view(
+            len(features), config.num_layers, 2 * config.num_kv_heads, config.head_dim
+        )
+        for index, layer in enumerate(self._layers):
+            key_value = heads[:, index].contiguous()
+            if layer.key_norm is not None:
+                key = key_value[:, : config.num_kv_heads]
+                key.copy_(rms_norm(key.contiguous(), layer.key_norm, config.rms_norm_eps))
+            rotate_and_store(
+                key_value, 0, positions, slot_mapping, self._cos_sin, layer.keys, layer.values
+            )
+
+    def run(self, anchor_ids: torch.Tensor, places: BlockPlaces) -> torch.Tensor:
+        """Normed hidden states [R, k, hidden] of one block per anchor, int64 [R]."""
+        config, k = self._config, self._config.block_size
+        ids = torch.full(
+            (len(anchor_ids), k), config.mask_token_id, device=anchor_ids.device, dtype=torch.int64
+        )
+        ids[:, 0] = anchor_ids
+        residual = F.embedding(ids.flatten(), self._embedding).float()
+        starts = torch.arange(len(residual) + 1, device=anchor_ids.device)
+        delta: torch.Tensor | None = None
+        for layer in self._layers:
+            projected = layer.qkv(self._add_norm(residual, delta, layer.input_norm))
+            delta = layer.output(self._attend(layer, projected, places, starts))
+            gate_up = layer.gate_up(self._add_norm(residual, delta, layer.post_norm))
+            delta = layer.down(silu_and_mul(gate_up))
+        return self._add_norm(residual, delta, self._final_norm).view(-1, k, config.hidden_size)
+
+    def _attend(
+        self, layer: _Layer, projected: torch.Tensor, places: BlockPlaces, starts: torch.Tensor
+    ) -> torch.Tensor:
+        config = self._config
+        counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
+        heads = projected.view(-1, sum(counts), config.head_dim)
+        query, key, _ = torch.split(heads, counts, dim=1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query.copy_(rms_norm(query.contiguous(), layer.query_norm, config.rms_norm_eps))
+            key.copy_(rms_norm(key.contiguous(), layer.key_norm, config.rms_norm_eps))
+        rotate_and_store(
+            heads,
+            config.num_heads,
+            places.positions,
+            places.slot_mapping,
+            self._cos_sin,
+            layer.keys,
+            layer.values,
+        )
+        return paged_attention(
+            query,
+            layer.keys,
+            layer.values,
+            places.block_tables,
+            starts,
+            places.context_lens,
+            scale=config.head_dim**-0.5,
+            max_query_len=1,
+        ).flatten(1)
+
+    def _add_norm(
+        self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor
+    ) -> torch.Tensor:
+        out = torch.empty_like(residual, dtype=self._embedding.dtype)
+        return add_rms_norm(residual, delta, weight, self._config.rms_norm_eps, out=out)
+
+    def _cache(self) -> tuple[torch.Tensor, torch.Tensor]:
+        config, pages = self._config, self._pages
+        shape = (pages.num_pages, pages.page_tokens, config.num_kv_heads, config.head_dim)
+        device, dtype = self._embedding.device, self._embedding.dtype
+        keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        return keys, values
+
+
+def _layer(
+    tensors: dict[str, torch.Tensor], index: int, cache: tuple[torch.Tensor, torch.Tensor]
+) -> _Layer:
+    prefix = f"layers.{index}."
+    attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
+
+    def stacked(part: str, *names: str) -> DeviceLinear:
+        return DeviceLinear(torch.cat([tensors[f"{part}{name}_proj.weight"] for name in names]))
+
+    return _Layer(
+        input_norm=tensors[f"{prefix}input_layernorm.weight"],
+        qkv=stacked(attention, "q", "k", "v"),
+        query_norm=tensors.get(f"{attention}q_norm.weight"),
+        key_norm=tensors.get(f"{attention}k_norm.weight"),
+        output=stacked(attention, "o"),
+        post_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
+        gate_up=stacked(mlp, "gate", "up"),
+        down=stacked(mlp, "down"),
+        keys=cache[0],
+        values=cache[1],
+    )

@@ -1,0 +1,94 @@
+"""DSpark behind the seam of device drafters."""
+
+from __future__ import annotations
+
+import torch
+
+from specsched_executor.device.drafter import ContextRows, DraftJob
+from specsched_executor.device.dspark.backbone import DeviceBackbone
+from specsched_executor.device.dspark.heads import DeviceHeads, Draws
+from specsched_executor.device.dspark.places import SlotPages
+from specsched_executor.drafters.dspark import DSparkCheckpoint
+from specsched_executor.drafters.dspark.drafter import check_fit
+from specsched_executor.model import DecoderModel
+from specsched_executor.model.linear import DeviceLinear
+
+__all__ = ["DeviceDSpark"]
+
+
+class DeviceDSpark:
+    """Takes context in from the rows that were verified, then drafts a block per request.
+
+    A block is always run whole, so that the first n drafts are the same however many are wanted.
+    """
+
+    name = "dspark"
+    is_idle = False
+
+    def __init__(
+        self,
+        checkpoint: DSparkCheckpoint,
+        target: DecoderModel,
+        *,
+        num_slots: int,
+        max_draft_tokens: int,
+        max_context_tokens: int | None = None,
+    ) -> None:
+        """Raises DrafterCheckpointError for a checkpoint made for another target or length."""
+        check_fit(checkpoint, target, max_draft_tokens)
+        self._config = config = checkpoint.config
+        context = max_context_tokens or target.config.max_context_tokens
+        embedding, lm_head = target.embedding, target.lm_head
+        device, dtype = embedding.device, embedding.dtype
+        if config.has_own_embeddings:
+            embedding = checkpoint.tensors["embed_tokens.weight"].to(device, dtype)
+            weight = checkpoint.tensors["lm_head.weight"].to(device, dtype)
+            lm_head = DeviceLinear(weight, widens=True)
+        window = min(config.window or context, context)
+        self._pages = SlotPages(num_slots, window, config.block_size, device)
+        # A step may verify a block beyond the last position that is ever committed.
+        max_positions = context + 2 * (config.block_size + 1)
+        self._backbone = DeviceBackbone(checkpoint, embedding, self._pages, max_positions)
+        self._heads = DeviceHeads(checkpoint, lm_head, embedding)
+        self._num_slots = num_slots
+        # The last row is for padding.
+        shape = (num_slots + 1, max_draft_tokens, config.vocab_size)
+        self._distributions = torch.zeros(shape, device=device)
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers whose outputs are the context."""
+        return self._config.target_layer_ids
+
+    @property
+    def distribution(self) -> torch.Tensor | None:
+        """See DeviceDrafter."""
+        return self._distributions[: self._num_slots]
+
+    def take_in(self, rows: ContextRows) -> None:
+        """Store the context that the step committed."""
+        features = torch.cat([rows.features[layer] for layer in self.feature_layers], dim=-1)
+        dtype = self._backbone.dtype
+        slots = self._pages.context_slots(rows)
+        self._backbone.add_context(features.to(dtype), rows.row_positions, slots)
+
+    def draft(self, job: DraftJob) -> tuple[torch.Tensor, torch.Tensor]:
+        """See DeviceDrafter."""
+        requests, tables = job.requests, job.tables
+        is_live = (requests.slot_ids >= 0) & (requests.next_draft_lens > 0)
+        slots = requests.slot_ids.clamp(min=0)
+        anchors = tables.anchor_token_ids[slots]
+        num_tokens = tables.num_tokens[slots]
+        places = self._pages.blocks(slots, num_tokens - 1, is_live)
+        hidden = self._backbone.run(anchors, places)[:, : job.num_tokens]
+        draws = None
+        if job.draws:
+            draws = Draws(
+                temperatures=requests.temperature,
+                seeds=requests.seeds,
+                positions=num_tokens,
+                step_id=job.step_id,
+                rows=torch.where(is_live, slots, self._num_slots),
+                out=self._distributions,
+            )
+        return self._heads.draft(hidden, anchors, draws)
