@@ -42,10 +42,11 @@ MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
 """Request-steps, and steps, that a position must have been seen in before it moves the length."""
 MEMORY_STEPS, MEMORY_REQUEST_STEPS = 64, 2048
 """What the averages remember of positions that are drafted: whichever is more."""
-PROBE_MEMORY_STEPS, PROBE_MEMORY_REQUEST_STEPS = 16, 512
+PROBE_MEMORY_STEPS, PROBE_MEMORY_REQUEST_STEPS = 16, 64
 """The same of positions seen in probes only."""
 MIN_PROBE_PERIOD, MAX_PROBE_PERIOD_OFF, MAX_PROBE_PERIOD = 32, 128, 512
-"""Steps between probes: twice as many after each, up to the limit without drafts, and with some."""
+"""Steps between probes: twice as many after each, up to the limit without drafts, and with some;
+the least again after one that looked worth it."""
 NUM_PROBE_STEPS = 2
 FULL_PROBES, FULL_PROBES_HOPELESS = 4, 16
 """Of so many probes one is full, where that could be worth it and where not."""
@@ -105,6 +106,7 @@ class DraftLength:
         self._gain = np.zeros((_MAX_BUCKETS, max_draft_tokens))
         self._extra = np.zeros((_MAX_BUCKETS, max_draft_tokens))
         self._evidence = np.zeros((_MAX_BUCKETS, max_draft_tokens))
+        self._seen = np.zeros((_MAX_BUCKETS, max_draft_tokens))
         self._last_step_id = 0
         self._last_asked = 0
         self._load: float | None = None
@@ -122,13 +124,16 @@ class DraftLength:
         if not table.has_model or report.num_sampling == 0:
             return
         is_same_load = self._follow_load(report.num_sampling)
-        if num_known > 0:
-            self._learn(self._bucket, report, table, num_known)
-        if num_known > self.plan.draft_tokens:
-            self._num_probes += 1
-            self._rest(is_probed=True)
-        elif not is_same_load:
-            self._rest(is_probed=False)
+        newest = self._learn(self._bucket, report, table, num_known) if num_known else 0.0
+        is_probed = num_known > self.plan.draft_tokens
+        self._num_probes += is_probed
+        looks_worth_it = newest > self.speed()[self.plan.draft_tokens] * (1.0 + HYSTERESIS)
+        if not is_same_load or (is_probed and looks_worth_it):
+            self.plan = self.plan._replace(probe_period=MIN_PROBE_PERIOD)
+        elif is_probed:
+            limit = MAX_PROBE_PERIOD if self.plan.draft_tokens else MAX_PROBE_PERIOD_OFF
+            period = min(2 * self.plan.probe_period, limit)
+            self.plan = self.plan._replace(probe_period=period)
         self._choose(report.step_id, table)
 
     def speed(self) -> Floats:
@@ -151,7 +156,8 @@ class DraftLength:
         speed: Floats = (1.0 + gain) / (1.0 + extra)
         return speed
 
-    def _learn(self, bucket: int, report: StepReport, table: CostTable, num_known: int) -> None:
+    def _learn(self, bucket: int, report: StepReport, table: CostTable, num_known: int) -> float:
+        """Take in the first `num_known` positions; the speed of this step alone."""
         gain, extra = outcome_by_position(report, table, self._max_draft_tokens)
         known, drafted = np.arange(num_known), self.plan.draft_tokens
         num_sampling = report.num_sampling
@@ -165,18 +171,14 @@ class DraftLength:
         self._evidence[bucket, known] = evidence
         self._gain[bucket, known] += share * (gain[known] - self._gain[bucket, known])
         self._extra[bucket, known] += share * (extra[known] - self._extra[bucket, known])
-
-    def _rest(self, *, is_probed: bool) -> None:
-        """Wait longer for the next probe after each; not where the load is another."""
-        limit = MAX_PROBE_PERIOD if self.plan.draft_tokens else MAX_PROBE_PERIOD_OFF
-        period = min(2 * self.plan.probe_period, limit) if is_probed else MIN_PROBE_PERIOD
-        self.plan = self.plan._replace(probe_period=period)
+        self._seen[bucket, known] += num_sampling
+        return float((1.0 + gain[known].sum()) / (1.0 + extra[known].sum()))
 
     def _choose(self, step_id: int, table: CostTable) -> None:
         length, period, _ = self.plan
-        evidence, num_sampling = self._evidence[self._bucket], 2.0**self._bucket
-        least = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * num_sampling)
-        is_known = np.logical_and.accumulate(np.append(True, evidence >= least))
+        least = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * 2.0**self._bucket)
+        is_seen = self._seen[self._bucket] >= least
+        is_known = np.logical_and.accumulate(np.append(True, is_seen))
         speed = np.where(is_known, self._speed(self._bucket), -np.inf)
         best = int(np.argmax(speed))
         is_due = step_id - (self._changed_at or 0) >= MIN_STEPS_APART

@@ -136,25 +136,25 @@ def test_the_cost_of_drafts_goes_with_the_length_that_the_next_report_tells():
 
 def test_steps_full_of_prefill_do_not_teach_the_cost():
     learner = Learner(KIND, PROFILE)
-    teach(learner, 200, num_prefill_tokens=6, verify_ms=9.0)
+    teach(learner, 40, num_prefill_tokens=6, verify_ms=9.0)
     assert learner.corrector.num_steps == 0
-    teach(learner, 200, begin=201, num_prefill_tokens=1, verify_ms=9.0)
-    assert learner.corrector.num_steps > 150
+    teach(learner, 40, begin=41, num_prefill_tokens=1, verify_ms=9.0)
+    assert learner.corrector.num_steps > 30
 
 
 def test_frozen_nothing_changes_but_what_is_paired():
     learner = Learner(KIND, PROFILE)
     learner.is_frozen = True
-    teach(learner, 400, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
+    teach(learner, 100, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
     assert learner.calibrator.calibration.is_identity
     assert learner.corrector.num_steps == 0
     assert learner.probe_rows() == 0
-    assert learner.pairing.num_paired == 3200
+    assert learner.pairing.num_paired == 800
 
 
 def test_an_entry_restores_another_learner():
     first = Learner(KIND, PROFILE)
-    teach(first, 400, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
+    teach(first, 100, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
     assert not first.calibrator.calibration.is_identity
     assert first.corrector.is_worth_it
     second = Learner(KIND, PROFILE)
@@ -171,7 +171,7 @@ def test_an_entry_restores_another_learner():
 
 def test_another_profile_begins_anew():
     learner = Learner(KIND, PROFILE)
-    teach(learner, 400, verify_ms=5.0)
+    teach(learner, 100, verify_ms=5.0)
     faster = CostModel(verify={1: (0.5,), 8: (0.6,), 16: (0.8,)}, capture_limit=16)
     learner.set_profile(faster, "other")
     assert learner.corrector.model() == faster

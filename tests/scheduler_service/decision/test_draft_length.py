@@ -1,0 +1,150 @@
+"""How long drafts are: what outcomes and costs make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from specsched_protocol.plan import StepReport
+from specsched_scheduler.decision.codes import NO_CAP, PolicyCode
+from specsched_scheduler.decision.cost import CostModel, CostTable
+from specsched_scheduler.decision.draft_length import (
+    MAX_PROBE_PERIOD_OFF,
+    MIN_PROBE_PERIOD,
+    DraftLength,
+    DraftLengthPlan,
+    next_draft_tokens,
+)
+from specsched_scheduler.decision.step import PolicyRule
+
+K = 4
+THROUGHPUT = PolicyRule(int(PolicyCode.THROUGHPUT))
+# Of a step of 10 ms a row takes 0.1 and a draft token, of however many requests, 0.5.
+TABLE = CostModel(
+    verify={n: (10.0 + 0.1 * n,) for n in range(1, 65)},
+    capture_limit=64,
+    draft={1: (2.0,), 8: (2.0,)},
+    short_drafts={n: {1: (0.5 * n,), 8: (0.5 * n,)} for n in (1, 2, 3)},
+).compile()
+
+
+class Steps:
+    """Steps in a row, of drafts that have just these chances by position."""
+
+    def __init__(self, seed: int = 0, table: CostTable = TABLE) -> None:
+        self.learner = DraftLength(K)
+        self.table = table
+        self.step_id = 0
+        self.asked_before = 0
+        self.rng = np.random.default_rng(seed)
+
+    def run(self, num_steps, accepts, *, num_requests=1, room=NO_CAP):
+        """The lengths asked for. room: most drafts of a request that are verified."""
+        return [self._run(accepts, num_requests, room) for _ in range(num_steps)]
+
+    def _run(self, accepts, num_requests, room):
+        self.step_id += 1
+        asked = int(next_draft_tokens(THROUGHPUT, self.step_id, self.learner.plan, K))
+        verified = min(self.asked_before, room)
+        outcomes = self.rng.random((num_requests, K)) < np.asarray(accepts)
+        accepted = np.minimum(np.cumprod(outcomes, axis=1).sum(axis=1), verified)
+        slots = np.arange(num_requests, dtype=np.uint32)
+        report = StepReport(
+            step_id=self.step_id,
+            num_tokens=num_requests * (1 + verified),
+            padded_num_tokens=num_requests * (1 + verified),
+            num_prefill_tokens=0,
+            num_sampling=num_requests,
+            asked_draft_tokens=self.asked_before,
+            context_tokens=0,
+            draft_ms=0.0,
+            verify_ms=0.0,
+            slot_id=slots,
+            generation=slots,
+            num_verified=np.full(num_requests, verified, dtype=np.uint32),
+            num_accepted=accepted.astype(np.uint32),
+            teaches=np.ones(num_requests, dtype=np.bool_),
+        )
+        self.learner.observe(report, self.table)
+        self.asked_before = asked
+        return asked
+
+
+def test_useful_drafts_stay_full():
+    steps = Steps()
+    assert set(steps.run(600, [0.9] * K)) == {K}
+    assert steps.learner.plan.probe_period == 0
+
+
+def test_useless_drafts_are_switched_off_and_probed():
+    steps = Steps()
+    asked = steps.run(1500, [0.02] * K)
+    assert steps.learner.plan.draft_tokens == 0
+    settled = np.array(asked[600:])
+    probes = np.flatnonzero(settled > 0)
+    # Two steps a probe, one probe in 32 to 128 steps; most are short.
+    assert 2 * (900 // MAX_PROBE_PERIOD_OFF) <= len(probes) <= 2 * (900 // MIN_PROBE_PERIOD)
+    assert np.median(settled[probes]) == 1
+
+
+def test_drafts_are_as_long_as_pays():
+    """Two positions are worth their rows, the others never are."""
+    steps = Steps()
+    steps.run(1000, [0.9, 0.8, 0.05, 0.5], num_requests=2)
+    assert steps.learner.plan.draft_tokens == 2
+
+
+def test_what_became_useful_is_found_again():
+    steps = Steps()
+    steps.run(600, [0.02] * K, num_requests=8)
+    assert steps.learner.plan.draft_tokens == 0
+    steps.run(1200, [0.95] * K, num_requests=8)
+    assert steps.learner.plan.draft_tokens == K
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_around_the_pivot_there_is_one_change_in_50_steps_at_most(seed):
+    """A draft of one token brings as many more tokens as it takes more time: none is as good."""
+    steps, lengths = Steps(seed), []
+    for _ in range(2000):
+        steps.run(1, [0.9 / 10.4, 0.0, 0.0, 0.0], num_requests=4)
+        lengths.append(steps.learner.plan.draft_tokens)
+    at = np.flatnonzero(np.diff(lengths))
+    assert len(at) >= 1
+    assert (np.diff(at) > 50).all()
+
+
+def test_a_few_steps_without_room_do_not_decide():
+    """One step in twenty has no room for drafts, as beside a full chunk, and a request less."""
+    steps = Steps()
+    for _ in range(40):
+        steps.run(19, [0.9] * K, num_requests=8)
+        steps.run(1, [0.9] * K, num_requests=7, room=0)
+        assert steps.learner.plan.draft_tokens == K
+
+
+def test_no_model_no_opinion():
+    empty = CostModel(verify={1: (1.0,)}, capture_limit=1).compile()
+    assert set(Steps(table=empty).run(400, [0.0] * K)) == {K}
+
+
+@pytest.mark.parametrize(
+    ("code", "parameter", "expected"),
+    [
+        (PolicyCode.OFF, 0.0, 0),
+        (PolicyCode.FIXED, 3.0, 3),
+        (PolicyCode.FIXED, 9.0, K),
+        (PolicyCode.THRESHOLD, 0.5, K),
+        (PolicyCode.THROUGHPUT, 0.0, 1),
+        (PolicyCode.SLO, 0.0, 1),
+    ],
+)
+def test_no_draft_that_the_policy_cannot_verify(code, parameter, expected):
+    plan = DraftLengthPlan(1, 0, K)
+    assert next_draft_tokens(PolicyRule(int(code), parameter), 5, plan, K) == expected
+
+
+def test_probes_come_two_steps_in_a_row():
+    plan = DraftLengthPlan(0, MIN_PROBE_PERIOD, 3)
+    lengths = [next_draft_tokens(THROUGHPUT, step, plan, K) for step in range(2 * MIN_PROBE_PERIOD)]
+    assert [step for step, length in enumerate(lengths) if length] == [0, 1, 32, 33]
+    assert set(lengths) == {0, 3}
