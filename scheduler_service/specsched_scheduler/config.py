@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Self
@@ -9,6 +10,8 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from specsched_protocol.settings import ProcessSettings
 from specsched_protocol.tcp import TcpAddress, TlsFiles, tls_files
+
+from specsched_scheduler.trace_config import TraceConfig
 
 __all__ = ["SchedulerConfig"]
 
@@ -60,6 +63,15 @@ class SchedulerConfig(ProcessSettings):
     hello_timeout_ms: int = Field(
         5000, ge=100, le=60_000, description="Time an executor has to introduce itself"
     )
+    trace_dir: Path | None = Field(
+        None, description="Folder for a trace of all steps, in Parquet files; none: no trace"
+    )
+    trace_max_bytes: int = Field(
+        1 << 30, ge=1 << 20, description="Bytes of all trace files; the oldest are removed"
+    )
+    trace_file_bytes: int = Field(
+        64 << 20, ge=1 << 16, description="Bytes of a trace file, then the next one is begun"
+    )
     shutdown_grace_ms: int = Field(
         2000, ge=0, le=60_000, description="Time running calls get when the process is told to end"
     )
@@ -76,6 +88,27 @@ class SchedulerConfig(ProcessSettings):
     @classmethod
     def _check_listen(cls, listen: str | None) -> str | None:
         return None if listen is None else str(TcpAddress.parse(listen, min_port=0))
+
+    @model_validator(mode="after")
+    def _check_trace(self) -> Self:
+        limits = {"trace_max_bytes", "trace_file_bytes"} & self.model_fields_set
+        if self.trace_dir is None and limits:
+            raise ValueError(f"{', '.join(sorted(limits))} has no effect without trace_dir")
+        if self.trace_dir is not None and importlib.util.find_spec("pyarrow") is None:
+            raise ValueError("trace_dir needs pyarrow: pip install 'specsched[trace]'")
+        if self.trace_file_bytes * 2 > self.trace_max_bytes:
+            raise ValueError(
+                f"trace_file_bytes = {self.trace_file_bytes}: accepted: at most half of"
+                f" trace_max_bytes, {self.trace_max_bytes}"
+            )
+        return self
+
+    @property
+    def trace(self) -> TraceConfig | None:
+        """Where steps are recorded; None: nowhere."""
+        if self.trace_dir is None:
+            return None
+        return TraceConfig(self.trace_dir, self.trace_max_bytes, self.trace_file_bytes)
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

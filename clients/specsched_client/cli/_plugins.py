@@ -24,6 +24,7 @@ SUMMARIES: Final = {
     "eval": "Measure a drafter by real generation.",
     "executor": "Serve a model; attach to schedulers in the run directory.",
     "plan": "Decide the steps of FILE: one plan request, or a list of them.",
+    "replay": "Decide recorded steps by another policy and compare: tokens per second and regret.",
     "scheduler": "Run a scheduler that executors on this machine attach to.",
     "train": "Make a drafter for a target.",
 }

@@ -6,6 +6,7 @@ does not hold the GIL. `warm_up` compiles all of it.
 
 from __future__ import annotations
 
+from specsched_scheduler.planner._tape import TapedStep
 from specsched_scheduler.planner.inline import InlineFeed
 from specsched_scheduler.planner.planner import Planner
 from specsched_scheduler.planner.records import (
@@ -29,6 +30,7 @@ __all__ = [
     "PythonPolicy",
     "RecentDecision",
     "SchedulerRegions",
+    "TapedStep",
     "WarmUpError",
     "attach_regions",
     "warm_up",

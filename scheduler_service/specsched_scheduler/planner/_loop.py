@@ -50,6 +50,7 @@ from specsched_scheduler.planner._learned import (
     wanted_probe,
 )
 from specsched_scheduler.planner._state import add_to
+from specsched_scheduler.planner._tape import append_step
 
 __all__ = ["INTERRUPTED", "NEEDS_PYTHON", "publish_plan", "run_loop"]
 
@@ -202,6 +203,7 @@ def _make_fair(state: Any, alpha: float) -> None:
 def _calibrate(calibration: Any, state: Any) -> Any:
     """Confidences of the step in `state` as probabilities that hold; the raw ones are left."""
     raw, request = state.gathered.confidence, state.request
+    store_relaxed(state.counters, state_words.IS_RAW, calibration.is_identity)
     if calibration.is_identity != 0:
         return raw
     num_rows = request.fixed[NUM_REQUESTS]
@@ -295,6 +297,9 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
         ring_eventfd(settings.decided_fd, state.scratch)
     lane.beat(memory.lane, now)
     append_confidences(state.history, state.request, state.gathered)
+    is_raw = load_relaxed(counters, state_words.IS_RAW) != 0
+    confidence = state.gathered.confidence if is_raw else state.calibrated
+    append_step(state.tape, state.request, state.gathered.num_valid, confidence, entry)
 
 
 @njit(cache=True, nogil=True)

@@ -28,6 +28,7 @@ from specsched_scheduler.decision.workspace import (
 from specsched_scheduler.planner._history import ConfidenceHistory, new_history
 from specsched_scheduler.planner._latency import NUM_BUCKETS
 from specsched_scheduler.planner._ring import ENTRY_WORDS, new_ring
+from specsched_scheduler.planner._tape import StepTape, new_tape
 
 __all__ = [
     "LoopState",
@@ -51,7 +52,9 @@ NUM_POLICY_ERRORS = 6
 LAST_STEP_ID = 7
 SEEN_PUBLICATION = 8
 SEEN_NS = 9
-_NUM_COUNTERS = 10
+IS_RAW = 10
+"""1 where the step is decided by its confidences as published, 0 by `calibrated`."""
+_NUM_COUNTERS = 11
 
 
 class Settings(NamedTuple):
@@ -85,9 +88,9 @@ class LoopState(NamedTuple):
 
     generation: int64 [1], the current one, stored by Python. counters, histogram, ring: int64.
     request, gathered: the step being decided. calibrated: float32 [R, k] and sampling_class: uint8
-    [R], the same step's. history: for the learner. entry, scratch: int64 scratch. Stored by Python:
-    draft_plan, int64 [1], see pack_draft_plan; recent float64 [max_requests] and recent_generation
-    int64 [max_requests], see specsched_protocol.fairness.
+    [R], the same step's. history: for the learner. tape: for whoever records. entry, scratch:
+    int64 scratch. Stored by Python: draft_plan, int64 [1], see pack_draft_plan; recent float64
+    [max_requests] and recent_generation int64 [max_requests], see specsched_protocol.fairness.
     """
 
     generation: npt.NDArray[np.int64]
@@ -99,6 +102,7 @@ class LoopState(NamedTuple):
     calibrated: npt.NDArray[np.float32]
     sampling_class: npt.NDArray[np.uint8]
     history: ConfidenceHistory
+    tape: StepTape
     prior: RunningMean
     workspace: Workspace
     entry: npt.NDArray[np.int64]
@@ -113,7 +117,9 @@ def pack_draft_plan(plan: DraftLengthPlan) -> int:
     return plan.draft_tokens | plan.probe_tokens << 16 | plan.probe_period << 32
 
 
-def new_loop_state(layout: ExecutorLayout, recent: RecentTokens) -> LoopState:
+def new_loop_state(
+    layout: ExecutorLayout, recent: RecentTokens, *, is_recording: bool = False
+) -> LoopState:
     """Memory for the steps of one executor; `recent` is read in place."""
     full_drafts = DraftLengthPlan(layout.max_draft_tokens, 0, layout.max_draft_tokens)
     return LoopState(
@@ -126,6 +132,7 @@ def new_loop_state(layout: ExecutorLayout, recent: RecentTokens) -> LoopState:
         calibrated=np.full((layout.max_requests, layout.max_draft_tokens), np.nan, np.float32),
         sampling_class=np.zeros(layout.max_requests, dtype=np.uint8),
         history=new_history(layout),
+        tape=new_tape(layout, is_recording=is_recording),
         prior=new_running_mean(layout.max_draft_tokens),
         workspace=new_workspace(layout.max_requests, layout.max_draft_tokens),
         entry=np.zeros(ENTRY_WORDS, dtype=np.int64),

@@ -39,6 +39,7 @@ from specsched_scheduler.planner._state import (
     set_draft_plan,
     set_generation,
 )
+from specsched_scheduler.planner._tape import TapedStep, drain_steps
 from specsched_scheduler.planner.records import (
     PlannedStep,
     PlannerConfig,
@@ -87,7 +88,9 @@ class Planner:
         self._memory = SharedWords(executor.words, regions.lane.words, executor.layout)
         self._recent_tokens = RecentTokens(executor.layout.max_requests)
         self._draft_length = DraftLength(executor.layout.max_draft_tokens)
-        self._state = new_loop_state(executor.layout, self._recent_tokens)
+        self._state = new_loop_state(
+            executor.layout, self._recent_tokens, is_recording=self._config.is_recording
+        )
         self._reports = ReportReader(executor)
         self.num_lost_confidences = 0
         self._lock = threading.Lock()
@@ -204,6 +207,10 @@ class Planner:
         """Confidences of steps decided since the last call; losses are counted."""
         steps, self.num_lost_confidences = drain_confidences(self._state.history)
         return steps
+
+    def drain_steps(self) -> tuple[list[TapedStep], int]:
+        """(whole steps decided since the last call, steps that were left out since the begin)."""
+        return drain_steps(self._state.tape)
 
     # ===================== Inside =====================
 

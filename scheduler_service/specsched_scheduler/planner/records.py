@@ -30,11 +30,13 @@ class PlannerConfig:
 
     spin_us: time it polls before it sleeps on the doorbell; keep it short where the executor needs
     the core. heartbeat_ms: longest sleep. core: CPU to pin the thread to, None for any.
+    is_recording: keep whole steps for `Planner.drain_steps`.
     """
 
     spin_us: float = 20.0
     heartbeat_ms: int = 100
     core: int | None = None
+    is_recording: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.spin_us <= 1e6:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
+from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.learning.calibration.parameters import Calibration
@@ -32,12 +33,14 @@ class LearningThread:
     """Takes a planner's reports and confidences, learns, tells the planner and `on_calibration`.
 
     on_calibration: called from this thread with each calibration that decisions go by, the first
-    one included; set it before `start`. All methods may be called from any thread; they may wait
-    for a fit, which takes up to some tens of milliseconds.
+    one included; on_reports: with the reports of finished steps. Set both before `start`. All
+    methods may be called from any thread; they may wait for a fit, which takes up to some tens of
+    milliseconds.
     """
 
     def __init__(self, planner: Planner, learner: Learner) -> None:
         self.on_calibration: Callable[[Calibration], object] = lambda _: None
+        self.on_reports: Callable[[list[StepReport]], object] = lambda _: None
         self.num_publications = 0
         self.num_probes = 0
         self._planner = planner
@@ -107,6 +110,7 @@ class LearningThread:
     def _follow(self) -> None:
         # Reports first: the confidences of their drafts were seen before they were written.
         reports = self._planner.drain_reports()
+        self.on_reports(reports)
         self._learner.observe(reports, self._planner.drain_confidences())
         started = time.monotonic()
         if started >= self._next_fit_s:

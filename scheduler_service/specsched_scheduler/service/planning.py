@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
+from specsched_protocol.plan import StepReport
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -14,6 +15,7 @@ from specsched_scheduler.learning.learner import Learner
 from specsched_scheduler.learning.wire import calibration_from_message
 from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision
 from specsched_scheduler.policies import BuiltPolicy
+from specsched_scheduler.trace import StepRecorder, trace_metadata
 
 from .learned import LearnedStates
 from .learning import LearningThread
@@ -42,6 +44,8 @@ class Planning:
         policy: BuiltPolicy,
         config: PlannerConfig,
         learned: LearnedStates,
+        *,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self.transport = transport
         self._policies = {0: policy}
@@ -53,6 +57,10 @@ class Planning:
         calibration = calibration_from_message(hello.calibration, kind.max_draft_tokens)
         self._planner = Planner(transport.regions, selection, model, config)
         self.learning = LearningThread(self._planner, Learner(kind, model))
+        self._hello, self._recorder = hello, recorder
+        if recorder is not None:
+            recorder.describe(trace_metadata(hello, policy))
+            self.learning.on_reports = self._record
         self.learning.set_frozen(is_frozen=learned.is_frozen)
         known = learned.of(kind)
         if known is not None:
@@ -65,6 +73,9 @@ class Planning:
         """End learner and planner; its last decision is made or never."""
         await asyncio.to_thread(self.learning.stop)
         await asyncio.to_thread(self._planner.stop)
+        if self._recorder is not None:
+            self._record([])
+            await asyncio.to_thread(self._recorder.close)
 
     @property
     def policy(self) -> BuiltPolicy:
@@ -78,12 +89,19 @@ class Planning:
         while len(self._policies) > _MAX_REMEMBERED_POLICIES:
             del self._policies[min(self._policies)]
         self._planner.set_policy(select_policy(policy, policy_id=policy_id))
+        if self._recorder is not None:
+            self._recorder.describe(trace_metadata(self._hello, policy))
 
     def set_cost(self, cost: plan_pb2.CostModel) -> None:
         """Price steps by `cost` from the next decision on; InvalidRequestError if impossible."""
         model = cost_model_from_message(cost, self._max_draft_tokens)
         self._has_model = model.has_model
         self.learning.set_profile(model, cost.fingerprint)
+
+    def _record(self, reports: list[StepReport]) -> None:
+        if self._recorder is not None:
+            steps, num_dropped = self._planner.drain_steps()
+            self._recorder.observe(steps, reports, num_dropped)
 
     @property
     def model_state(self) -> plan_pb2.ModelState.ValueType:

@@ -126,8 +126,11 @@ class SchedulerServer:
             self._attachments,
             self._warmed,
             planner_config=PlannerConfig(
-                spin_us=self._config.planner_spin_us, core=self._config.planner_core
+                spin_us=self._config.planner_spin_us,
+                core=self._config.planner_core,
+                is_recording=self._config.trace_dir is not None,
             ),
+            trace=self._config.trace,
             heartbeat_s=self._config.heartbeat_ms / 1e3,
             hello_timeout_s=self._config.hello_timeout_ms / 1e3,
             max_message_bytes=max_bytes,

@@ -27,6 +27,7 @@ from specsched_scheduler.decision.wire import (
 from specsched_scheduler.learning.document import read_state, write_state
 from specsched_scheduler.planner import PlannerConfig
 from specsched_scheduler.policies import available_policies
+from specsched_scheduler.trace import TraceConfig, open_recorder
 
 from .attachment import Attachment
 from .attachments import Attachments
@@ -64,6 +65,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         warmed: asyncio.Event,
         *,
         planner_config: PlannerConfig,
+        trace: TraceConfig | None,
         heartbeat_s: float,
         hello_timeout_s: float,
         max_message_bytes: int,
@@ -72,6 +74,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         self._attachments = attachments
         self._warmed = warmed
         self._planner_config = planner_config
+        self._trace = trace
         self._heartbeat_s = heartbeat_s
         self._hello_timeout_s = hello_timeout_s
         self._max_message_bytes = max_message_bytes
@@ -92,7 +95,12 @@ class SchedulerServicer(SchedulerServiceServicer):
             )
             policy = self._attachments.policy
             learned = self._attachments.learned
-            planning = Planning(transport, hello, policy, self._planner_config, learned)
+            recorder = None
+            if self._trace is not None:
+                recorder = open_recorder(self._trace, f"{self._identity.name}-{hello.epoch}")
+            planning = Planning(
+                transport, hello, policy, self._planner_config, learned, recorder=recorder
+            )
             attachment = Attachment(hello, planning, self._heartbeat_s)
             log = _log.bind(executor=hello.executor_name, lane=hello.lane, epoch=hello.epoch)
             try:

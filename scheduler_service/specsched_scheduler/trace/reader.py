@@ -1,0 +1,136 @@
+"""Reading traces back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from google.protobuf.json_format import Parse, ParseError
+from specsched_protocol.hindsight import StepOutcome
+from specsched_protocol.plan import NO_BUDGET_CAP
+from specsched_protocol.v1 import plan_pb2
+
+from specsched_scheduler.decision.inputs import DecisionInputs
+from specsched_scheduler.learning.errors import TraceError
+
+from .schema import METADATA_PREFIX, SCHEMA
+
+__all__ = ["RecordedStep", "TraceFile", "read_trace_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One file: what it says of itself, and its steps in order. cost: the profile."""
+
+    path: Path
+    policy: str
+    max_draft_tokens: int
+    cost: plan_pb2.CostModel
+    steps: tuple[RecordedStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """One step as it was seen and decided, and what became of it.
+
+    outcome: None where it was not reported or no request of it could be told apart.
+    """
+
+    step_id: int
+    inputs: DecisionInputs
+    budget: int
+    max_verify_len: int
+    expected_tokens: float
+    outcome: StepOutcome | None
+
+
+def read_trace_files(path: Path) -> Iterator[TraceFile]:
+    """The files of a folder by name, or the one file. Raises TraceError naming what is wrong."""
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise TraceError(f"{path}: no .parquet file is there")
+    for file in files:
+        yield _read(file)
+
+
+def _read(path: Path) -> TraceFile:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise TraceError(f"{path}: {error}") from error
+    missing = set(SCHEMA.names) - set(table.column_names)
+    if missing:
+        raise TraceError(f"{path}: not a trace, without {', '.join(sorted(missing))}")
+    raw = table.schema.metadata or {}
+    facts = {
+        key.decode().removeprefix(METADATA_PREFIX): value.decode() for key, value in raw.items()
+    }
+    try:
+        k = int(facts["max_draft_tokens"])
+        cost = Parse(facts["cost"], plan_pb2.CostModel())
+        steps = tuple(_step(row, k) for row in table.to_pylist())
+    except (KeyError, ValueError, ParseError) as error:
+        raise TraceError(f"{path}: {error!r}") from error
+    return TraceFile(path, facts.get("policy", "unknown"), k, cost, steps)
+
+
+def _step(row: dict[str, Any], k: int) -> RecordedStep:
+    confidence = np.array(
+        [[np.nan if v is None else v for v in values] for values in row["confidence"]],
+        dtype=np.float64,
+    ).reshape(len(row["slot_id"]), k)
+    inputs = DecisionInputs(
+        confidence=confidence,
+        num_draft_tokens=np.array(row["num_draft_tokens"], dtype=np.int64),
+        has_confidence=np.array(row["num_confidences"], dtype=np.int64) > 0,
+        samples=np.array(row["samples"], dtype=np.bool_),
+        weight=np.array(row["weight"], dtype=np.float64),
+        context_tokens=np.array(row["context_tokens"], dtype=np.int64),
+        num_other_tokens=row["num_other_tokens"],
+        num_prefill_tokens=row["num_prefill_tokens"],
+        max_budget=_cap(row["max_budget"]),
+        next_draft_tokens=row["next_draft_tokens"],
+    )
+    return RecordedStep(
+        step_id=row["step_id"],
+        inputs=inputs,
+        budget=row["budget"],
+        max_verify_len=_cap(row["max_verify_len"]),
+        expected_tokens=row["expected_tokens"],
+        outcome=_outcome(row, inputs),
+    )
+
+
+def _outcome(row: dict[str, Any], inputs: DecisionInputs) -> StepOutcome | None:
+    if row["num_tokens"] is None:
+        return None
+    places = {key: at for at, key in enumerate(_keys(row["slot_id"], row["generation"]))}
+    reported = _keys(row["outcome_slot_id"], row["outcome_generation"])
+    num_verified = np.array(row["num_verified"], dtype=np.int64)
+    num_accepted = np.array(row["num_accepted"], dtype=np.int64)
+    known = [(at, places[key]) for at, key in enumerate(reported) if key in places]
+    if not known or num_verified.size == 0:
+        return None
+    ours, theirs = map(np.array, zip(*known, strict=True))
+    return StepOutcome(
+        num_drafts=np.maximum(num_verified[ours], inputs.num_draft_tokens[theirs]),
+        num_verified=num_verified[ours],
+        num_accepted=num_accepted[ours],
+        confidence=np.asarray(inputs.confidence, dtype=np.float64)[theirs],
+        weight=np.asarray(inputs.weight, dtype=np.float64)[theirs],
+        num_other_tokens=row["num_tokens"] - int(num_verified.sum()),
+        measured_ms=max(row["draft_ms"] + row["verify_ms"], 1e-6),
+    )
+
+
+def _keys(slots: list[int], generations: list[int]) -> list[tuple[int, int]]:
+    return list(zip(slots, generations, strict=True))
+
+
+def _cap(value: int | None) -> int:
+    return NO_BUDGET_CAP if value is None else value

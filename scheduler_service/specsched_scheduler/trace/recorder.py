@@ -1,0 +1,105 @@
+"""Joins steps with their outcomes and has them written, on a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from specsched_protocol.plan import StepReport
+
+from specsched_scheduler.planner import TapedStep
+
+from .rows import to_row
+from .seam import TraceConfig
+from .writer import TraceWriter
+
+__all__ = ["TraceRecorder"]
+
+_log = structlog.get_logger(__name__)
+
+_MAX_WAITING_STEPS = 256
+"""Steps kept for their report, which comes one step later or never."""
+_MAX_BATCHES = 64
+_ROWS_PER_WRITE = 512
+
+Item = tuple[str, Any]
+
+
+class TraceRecorder:
+    """`observe` and `describe` never wait: what the disk is too slow for is left out and counted.
+
+    num_left_out: steps that were not recorded for want of room here, num_dropped: in the planner.
+    """
+
+    def __init__(self, config: TraceConfig, name: str) -> None:
+        self.num_left_out = 0
+        self.num_dropped = 0
+        self._queue: queue.Queue[Item | None] = queue.Queue(_MAX_BATCHES)
+        self._waiting: dict[int, TapedStep] = {}
+        self._writer = TraceWriter(config, name)
+        self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
+        self._thread.start()
+
+    def describe(self, metadata: Mapping[str, str]) -> None:
+        """What the steps observed from now on were decided by."""
+        self._put(("describe", dict(metadata)), 0)
+
+    def observe(
+        self, steps: Sequence[TapedStep], reports: Sequence[StepReport], num_dropped: int = 0
+    ) -> None:
+        """Steps that were decided, and outcomes of steps decided before."""
+        self.num_dropped = num_dropped
+        self._waiting |= {step.decision.decision.step_id: step for step in steps}
+        joined = [
+            (step, report)
+            for report in reports
+            if (step := self._waiting.pop(report.step_id, None)) is not None
+        ]
+        late: list[tuple[TapedStep, StepReport | None]] = []
+        while len(self._waiting) > _MAX_WAITING_STEPS:
+            late.append((self._waiting.pop(next(iter(self._waiting))), None))
+        rows = [*late, *joined]
+        if rows:
+            self._put(("rows", rows), len(rows))
+
+    def close(self) -> None:
+        """Write what is left and end."""
+        rest = [(step, None) for step in self._waiting.values()]
+        self._waiting = {}
+        if rest:
+            self._put(("rows", rest), len(rest))
+        self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, item: Item, num_steps: int) -> None:
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            self.num_left_out += num_steps
+
+    def _run(self) -> None:
+        pending: list[dict[str, Any]] = []
+        try:
+            while (item := self._queue.get()) is not None:
+                pending = self._take(item, pending)
+            self._writer.write(pending)
+            self._writer.close()
+        except (OSError, ValueError) as error:  # a full disk; deciding goes on
+            _log.exception("trace ended", reason=str(error))
+            while self._queue.get() is not None:
+                pass
+
+    def _take(self, item: Item, pending: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        kind, content = item
+        if kind == "describe":
+            self._writer.write(pending)
+            self._writer.describe(content)
+            return []
+        pending += [to_row(step, report) for step, report in content]
+        if len(pending) < _ROWS_PER_WRITE:
+            return pending
+        self._writer.write(pending)
+        return []

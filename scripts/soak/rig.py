@@ -1,0 +1,143 @@
+"""One executor and the schedulers of two installations, as a soak moves them about."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from specsched_client import Client, SchedulerClient
+from specsched_protocol.v1 import executor_pb2
+
+from .installations import Installation
+from .processes import START_TIMEOUT_S, Managed, SoakError, wait_until
+
+__all__ = ["Rig"]
+
+_SETTLE_S = 60.0
+_NUM_COMPARED = 5
+"""Steps that a new shadow decided soundly before it is promoted."""
+
+
+class Rig:
+    """Starts, swaps, kills and stops; every wait is for what a process says."""
+
+    def __init__(
+        self, directory: Path, installations: tuple[Installation, Installation], options: list[str]
+    ) -> None:
+        self.directory = directory
+        self.run_dir = directory / "run"
+        self.schedulers: dict[str, Managed] = {}
+        self.versions: set[str] = set()
+        self._installations = {each.name: each for each in installations}
+        self._log = directory / "executor.log"
+        command: list[str | Path] = [sys.executable, "-m", "specsched_executor"]
+        command += ["--run-dir", self.run_dir]
+        command += ["--port", "0", "--log-format", "json", *options]
+        self.executor = Managed(command, self._log)
+        self._await(lambda: self._port() is not None, "the executor serves", START_TIMEOUT_S)
+        self.target = f"127.0.0.1:{self._port()}"
+        self.client = Client(self.target)
+
+    # ===================== What is so =====================
+
+    def lanes(self) -> dict[str, executor_pb2.AttachedScheduler]:
+        """Attached schedulers by name."""
+        return {each.name: each for each in self.client.schedulers().schedulers}
+
+    def active(self) -> str:
+        """Who is followed; empty: nobody."""
+        return next((name for name, lane in self.lanes().items() if lane.active), "")
+
+    def counters(self) -> executor_pb2.StepCounters:
+        """The executor's totals."""
+        return self.client.step_counters().counters
+
+    # ===================== What is done =====================
+
+    def start(self, name: str) -> None:
+        """Start a scheduler of that installation and wait until it decides steps."""
+        installation = self._installations[name]
+        command: list[str | Path] = [installation.python, "-m", "specsched_scheduler"]
+        command += ["--run-dir", self.run_dir]
+        command += ["--name", name, "--policy", installation.policy, "--log-format", "json"]
+        process = Managed(command, self.directory / f"{name}.log")
+        self.schedulers[name] = process
+        self._await(lambda: self._decides(name), f"{name} decides", START_TIMEOUT_S, process)
+        lane = self.lanes()[name]
+        if (lane.version, lane.policy.name) != (installation.version, installation.policy):
+            raise SoakError(f"{name} is {lane.version} by {lane.policy.name}")
+        self.versions.add(lane.version)
+
+    def swap(self) -> None:
+        """Upgrade to the other installation: start it, promote it, end the old one."""
+        old = self.active()
+        new = self._other(old)
+        if new not in self.schedulers:
+            self.start(new)
+        with SchedulerClient(f"unix:{self.run_dir}/schedulers/{new}.sock") as operator:
+            for change in operator.promote(timeout_s=_SETTLE_S).executors:
+                if not change.reply.done:
+                    raise SoakError(f"{new} was not promoted: {change.reply.reason}")
+        if self.active() != new:
+            raise SoakError(f"{new} was promoted, but {self.active()} is followed")
+        self.schedulers.pop(old).terminate()
+        self._await(lambda: old not in self.lanes(), f"{old} is detached", _SETTLE_S)
+
+    def kill(self, rng: random.Random) -> None:
+        """kill -9 the active scheduler at a random instant, with or without a shadow beside it."""
+        name = self.active()
+        if rng.random() < 0.5 and self._other(name) not in self.schedulers:
+            self.start(self._other(name))
+        self._pass_steps(rng.randrange(1, 8))
+        self.schedulers.pop(name).kill()
+        self._await(lambda: self.active() != name, f"{name} is lost", _SETTLE_S)
+        if not self.schedulers:
+            self._pass_steps(3)
+            self.start(name)
+        self._await(lambda: self.active() in self.schedulers, "another takes over", _SETTLE_S)
+
+    def stall(self) -> None:
+        """Stop the active scheduler until a shadow took over, then let it go on."""
+        name = self.active()
+        if self._other(name) not in self.schedulers:
+            self.start(self._other(name))
+        self.schedulers[name].signal(19)  # SIGSTOP
+        try:
+            self._await(lambda: self.active() != name, f"{name} is given up", _SETTLE_S)
+        finally:
+            self.schedulers[name].signal(18)  # SIGCONT
+        self._pass_steps(3)
+
+    def close(self) -> None:
+        """End everything."""
+        for scheduler in self.schedulers.values():
+            scheduler.close()
+        self.client.close()
+        self.executor.terminate()
+
+    # ===================== Inside =====================
+
+    def _other(self, name: str) -> str:
+        return next(each for each in self._installations if each != name)
+
+    def _decides(self, name: str) -> bool:
+        lane = self.lanes().get(name)
+        return lane is not None and lane.comparison.num_sound_decisions >= _NUM_COMPARED
+
+    def _pass_steps(self, number: int) -> None:
+        end = self.counters().num_steps + number
+        self._await(lambda: self.counters().num_steps >= end, "steps go on", _SETTLE_S)
+
+    def _await(
+        self, condition: Callable[[], bool], what: str, timeout_s: float, *others: Managed
+    ) -> None:
+        wait_until(condition, what, self.executor, *others, timeout_s=timeout_s)
+
+    def _port(self) -> int | None:
+        for line in self._log.read_text().splitlines():
+            if '"serving"' in line:
+                return int(json.loads(line)["port"])
+        return None
