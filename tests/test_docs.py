@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from tests.repository import ROOT
 
 SPECSCHED = Path(sys.executable).with_name("specsched")
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]+)?\)")
 SPECSCHED_CALL = re.compile(r"^specsched ((?:[a-z]+ ?)+)", flags=re.MULTILINE)
 MAKE_CALL = re.compile(r"(?:^|`)make ([a-z-]+)", flags=re.MULTILINE)
@@ -74,9 +76,23 @@ def test_every_dependency_is_justified():
 
 
 def test_readme_is_short_and_begins_with_the_two_commands():
-    text = (ROOT / "README.md").read_text()
+    text = README
     assert len(text.splitlines()) <= 150
     assert MAKE_CALL.findall(text)[:2] == ["demo", "test"]
+
+
+def test_results_in_the_readme_are_those_of_the_raw_record():
+    records = sorted((ROOT / "docs/benchmarks/raw").glob("decision.*.json"))
+    found = {
+        (f"{case['num_requests']}, {case['max_draft_tokens']}", case["table"]): (
+            f"{case['best_round_p50_us']:.1f}",
+            f"{case['numpy_best_round_p50_us']:.1f}",
+        )
+        for record in records
+        for case in json.loads(record.read_text())["results"]
+    }
+    told = re.findall(r"^\| (\d+, \d+) \| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", README, re.MULTILINE)
+    assert {(size, table): (ours, numpy) for size, table, ours, numpy in told} == found
 
 
 def test_make_alone_lists_the_verbs():
