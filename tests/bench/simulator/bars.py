@@ -1,0 +1,89 @@
+"""What each learned feature is worth in the simulator, as numbers that can be held to a bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.bench.simulator.machine import Machine
+from tests.bench.simulator.recordings import Recordings
+from tests.bench.simulator.simulation import Result, Variant, simulate
+from tests.bench.simulator.workload import Workload
+
+__all__ = ["FIXED", "Spread", "best_fixed", "kept_bounds", "paces", "runs", "speeds", "thin_to"]
+
+FIXED = ("off", *(f"fixed({k})" for k in range(1, 8)))
+SEED = 20_000
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over paired seeds, and its standard error."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, samples: Floats) -> Spread:
+        """samples: one for each seed."""
+        error = samples.std(ddof=1) / np.sqrt(len(samples)) if len(samples) > 1 else np.nan
+        return cls(float(samples.mean()), float(error))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.error:.4f}"
+
+
+def runs(
+    variant: Variant, workload: Workload, machine: Machine, *, num_steps: int, num_seeds: int
+) -> list[Result]:
+    """The same seeds for every variant: the same requests, noise and profile."""
+    return [
+        simulate(variant, workload, machine, num_steps=num_steps, seed=SEED + index)
+        for index in range(num_seeds)
+    ]
+
+
+def speeds(results: list[Result]) -> Floats:
+    """Tokens per second of each seed."""
+    return np.array([each.tokens_per_second for each in results])
+
+
+def best_fixed(
+    workload: Workload, machine: Machine, *, num_steps: int, num_seeds: int
+) -> tuple[str, list[Result]]:
+    """The fixed draft length that is fastest on the mean of all seeds, in hindsight."""
+    found = {
+        name: runs(Variant(name), workload, machine, num_steps=num_steps, num_seeds=num_seeds)
+        for name in FIXED
+    }
+    best = max(found, key=lambda name: float(speeds(found[name]).mean()))
+    return best, found[best]
+
+
+def paces(results: list[Result], quantile: float) -> Floats:
+    """Quantile over requests of the ms per token, for each seed."""
+    return np.array([np.quantile(each.pace_ms, quantile) for each in results])
+
+
+def kept_bounds(results: list[Result], bound_ms: float) -> Floats:
+    """Share of the steps within a bound, of those that any budget could keep within it."""
+    shares = []
+    for each in results:
+        step_ms, least_ms = np.array(each.step_ms), np.array(each.least_ms)
+        could = least_ms <= bound_ms
+        shares.append(float((step_ms[could] <= bound_ms).mean()))
+    return np.array(shares)
+
+
+def thin_to(recordings: Recordings, accepted_per_step: float, seed: int = 1) -> Recordings:
+    """A worse drafter, of so many accepted tokens per full draft, whose confidences know it."""
+    low, high = 0.0, 0.9999
+    for _ in range(30):
+        share = (low + high) / 2
+        mean = float(recordings.thinned(share, seed).accepted.mean())
+        low, high = (share, high) if mean < accepted_per_step else (low, share)
+    return recordings.thinned(low, seed)
