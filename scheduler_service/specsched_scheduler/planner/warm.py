@@ -9,6 +9,7 @@ import numpy as np
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.codes import ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.step import StepPlan
@@ -49,6 +50,9 @@ def _plan_once(policy: PolicySelection) -> None:
     try:
         _await_decision(planner)
         planner.drain_reports()
+        planner.drain_confidences()
+        planner.ask_probe(0)
+        planner.publish(identity_table(model.max_draft_tokens), _COST_MODEL.compile())
     finally:
         planner.stop()
 

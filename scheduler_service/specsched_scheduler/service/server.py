@@ -19,6 +19,7 @@ from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceService
 
 from specsched_scheduler.config import SchedulerConfig
 from specsched_scheduler.learning.document import LearnedState
+from specsched_scheduler.learning.warm import warm_up_learning
 from specsched_scheduler.planner import PlannerConfig, warm_up
 from specsched_scheduler.policies import BuiltPolicy
 
@@ -33,6 +34,9 @@ from .socket_claim import claim_socket
 __all__ = ["SERVICE_NAME", "SchedulerServer"]
 
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["SchedulerService"].full_name
+
+_MAX_CALLS = 256
+"""Calls of all kinds at once, streams included; more are refused with RESOURCE_EXHAUSTED."""
 
 _log = structlog.get_logger(__name__)
 
@@ -117,6 +121,7 @@ class SchedulerServer:
                 ("grpc.max_send_message_length", max_bytes),
                 *KEEPALIVE_OPTIONS,
             ],
+            maximum_concurrent_rpcs=_MAX_CALLS,
         )
         identity = Identity(
             self._config.name, version("specsched"), secrets.token_bytes(16), time.monotonic()
@@ -144,7 +149,7 @@ class SchedulerServer:
 
     async def _warm_up(self) -> None:
         started = time.monotonic()
-        await in_daemon_thread(warm_up, name="warm-up")
+        await in_daemon_thread(_warm_up, name="warm-up")
         self._warmed.set()
         await self._health.set(SERVICE_NAME, _Serving.SERVING)
         await self._health.set("", _Serving.SERVING)
@@ -178,3 +183,8 @@ class SchedulerServer:
             _log.info(
                 "drained", executor=change.executor_name, successor=successor, because=because
             )
+
+
+def _warm_up() -> None:
+    warm_up()
+    warm_up_learning()
