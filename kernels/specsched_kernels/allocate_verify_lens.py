@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from specsched_kernels._checks import check_tensor
@@ -135,10 +136,38 @@ def allocate_verify_lens(
         out = VerifyAllocation.empty(num_requests, padded_rows, padded_logit_rows, device)
     _check_out(out, num_requests, padded_rows, padded_logit_rows, device)
     if device.type == "cpu":
-        reference.allocate_verify_lens(inputs, out)
+        _allocate_on_cpu(inputs, out)
     else:
         _launch(inputs, out)
     return out
+
+
+def _allocate_on_cpu(inputs: reference.AllocationInputs, out: VerifyAllocation) -> None:
+    from specsched_kernels.cpu.allocate_verify_lens import allocate
+
+    confidence, ones = inputs.confidence, torch.ones_like(inputs.num_draft_tokens)
+    if inputs.slot_ids is not None:
+        confidence = confidence[inputs.slot_ids.long().clamp(min=0)]
+    base = ones if inputs.num_base_rows is None else inputs.num_base_rows
+    samples = base > 0 if inputs.samples is None else inputs.samples
+    cap = MAX_DRAFT_TOKENS if inputs.max_verify_len is None else inputs.max_verify_len
+    allocate(
+        confidence.contiguous().numpy(),
+        inputs.num_draft_tokens.numpy(),
+        inputs.weights.numpy(),
+        int(inputs.budget),
+        inputs.prior.numpy(),
+        inputs.start_positions.numpy(),
+        cap.numpy() if isinstance(cap, torch.Tensor) else np.array([cap], dtype=np.int64),
+        base.numpy(),
+        samples.numpy(),
+        out.verify_lens.numpy(),
+        out.query_start_loc.numpy(),
+        out.row_to_request.numpy(),
+        out.row_positions.numpy(),
+        out.logit_start_loc.numpy(),
+        out.logit_rows.numpy(),
+    )
 
 
 def _launch(inputs: reference.AllocationInputs, out: VerifyAllocation) -> None:

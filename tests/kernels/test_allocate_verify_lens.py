@@ -9,6 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from specsched_kernels import VerifyAllocation, allocate_verify_lens
+from specsched_kernels.reference import allocate_verify_lens as reference
+from specsched_kernels.reference.allocate_verify_lens import AllocationInputs
 
 from tests.kernels._allocation_cases import KINDS, plain_verify_lens, random_case
 
@@ -50,6 +52,39 @@ def test_rows_and_logits_follow_the_lengths(seed: int, kind: str, r: int, k: int
     assert result.row_positions.tolist() == [row[1] for row in rows] + [0] * padding
     assert result.logit_rows[: len(logits)].tolist() == logits
     assert not result.logit_rows[len(logits) :].any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    kind=st.sampled_from(KINDS),
+    r=st.integers(0, 30),
+    k=st.integers(1, 9),
+    cap=st.none() | st.integers(0, 9),
+    room=st.integers(0, 40),
+)
+def test_compiled_code_equals_the_reference_bit_for_bit(
+    seed: int, kind: str, r: int, k: int, cap: int | None, room: int
+) -> None:
+    case = random_case(seed, kind, r, k, prefill=seed % 2 == 1)
+    num_rows = int(case.kwargs["num_base_rows"].clamp(min=0).sum()) if seed % 2 == 1 else r
+    padded = num_rows + room
+    kwargs = case.kwargs | {"padded_rows": padded}
+    result = allocate_verify_lens(*case.args, **kwargs, max_verify_len=cap)
+    expected = VerifyAllocation.empty(r, padded)
+    names = ("confidence", "num_draft_tokens", "weights", "budget")
+    given_inputs = dict(zip(names, case.args, strict=True)) | case.kwargs
+    fields = dataclasses.fields(AllocationInputs)
+    inputs = {field.name: given_inputs.get(field.name) for field in fields}
+    reference.allocate_verify_lens(AllocationInputs(**inputs | {"max_verify_len": cap}), expected)
+    for field in dataclasses.fields(VerifyAllocation):
+        assert torch.equal(getattr(result, field.name), getattr(expected, field.name)), field.name
+
+
+def test_base_rows_beyond_the_outputs_are_refused() -> None:
+    case = random_case(4, "uniform", 4, 5)
+    with pytest.raises(ValueError, match="outgrow the padded rows"):
+        allocate_verify_lens(*case.args, **case.kwargs | {"padded_rows": 3})
 
 
 def test_ties_go_by_position_then_request() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from specsched_executor.sampling.distribution import draw, target_distribution
+from specsched_executor.sampling.fused_verification import can_fuse, is_uncut, verify_fused
 from specsched_executor.sampling.params import SamplingTensors
 from specsched_executor.sampling.uniforms import Purpose, keyed_uniforms
 
@@ -59,6 +60,35 @@ def verify_drafts(inputs: VerificationInputs) -> Verification:
     """Judge the drafts of a ragged batch and sample the token after each accepted prefix."""
     if inputs.logits.shape[0] == 0:
         return _nobody_samples(inputs)
+    if not can_fuse(inputs.logits):
+        return _verify_by_torch(inputs)
+    fused = Verification(
+        *verify_fused(
+            logits=inputs.logits,
+            logit_start_loc=inputs.logit_start_loc,
+            verify_lens=inputs.verify_lens,
+            output_positions=inputs.output_positions,
+            draft_token_ids=inputs.draft_token_ids,
+            params=inputs.params,
+            distribution=inputs.draft_distribution,
+        )
+    )
+    uncut = is_uncut(inputs.params)
+    if uncut.all():
+        return fused
+    # How a request is judged must not depend on its neighbours, not even by a rounding.
+    return _choose(uncut, fused, _verify_by_torch(inputs))
+
+
+def _choose(of_first: torch.Tensor, first: Verification, second: Verification) -> Verification:
+    return Verification(
+        torch.where(of_first[:, None], first.token_ids, second.token_ids),
+        torch.where(of_first, first.num_accepted, second.num_accepted),
+        torch.where(of_first, first.faulty, second.faulty),
+    )
+
+
+def _verify_by_torch(inputs: VerificationInputs) -> Verification:
     grid = _RowGrid.of(inputs)
     maxima, best = inputs.logits.max(dim=-1)
     drafted = inputs.draft_distribution

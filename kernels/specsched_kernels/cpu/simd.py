@@ -19,7 +19,7 @@ from numba.core import types
 from specsched_kernels.cpu import vector_ir as vec
 from specsched_kernels.cpu.vector_ir import INT64, LANES, VECTOR, Builder, Value
 
-__all__ = ["LANES", "ROWS", "exp_row", "matmul_lanes", "row_max", "silu_multiply"]
+__all__ = ["LANES", "ROWS", "exp_row", "exp_scaled", "matmul_lanes", "row_max", "silu_multiply"]
 
 cgutils: Any = _cgutils
 """numba.core.cgutils, which is not typed."""
@@ -102,6 +102,31 @@ def exp_row(typingctx: Any, row: Any, num_vectors: Any, shift: Any) -> Any:
             shifted = builder.fsub(vec.load(builder, row, offset), shifts)
             value = vec.exp_of_negative(builder, shifted)
             vec.store(builder, value, row, offset)
+            builder.store(builder.fadd(builder.load(total), value), total)
+        return vec.reduce_lanes(builder, builder.load(total), type(builder).fadd)
+
+    return signature, generate
+
+
+@intrinsic
+def exp_scaled(typingctx: Any, row: Any, num_vectors: Any, shift: Any, scale: Any, out: Any) -> Any:
+    """out = exp((row - shift) * scale) over num_vectors * LANES floats; returns their sum.
+
+    shift must be at least the row's maximum, scale finite and not negative. -inf gives exactly 0,
+    NaN gives NaN.
+    """
+    floats = (types.float32, types.float32)
+    signature = types.float32(types.int64, types.int64, *floats, types.int64)
+
+    def generate(_context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
+        row, num_vectors, shift, scale, out = arguments
+        total = cgutils.alloca_once_value(builder, vec.constant(0.0))
+        shifts, scales = vec.splat(builder, shift), vec.splat(builder, scale)
+        with cgutils.for_range(builder, num_vectors, intp=INT64) as loop:
+            offset = vec.times(builder, loop.index, LANES)
+            shifted = builder.fsub(vec.load(builder, row, offset), shifts)
+            value = vec.exp_of_negative(builder, builder.fmul(shifted, scales))
+            vec.store(builder, value, out, offset)
             builder.store(builder.fadd(builder.load(total), value), total)
         return vec.reduce_lanes(builder, builder.load(total), type(builder).fadd)
 
