@@ -7,6 +7,7 @@ PYTHON ?= python3
 BENCH ?= tests/bench
 BENCH_DIR ?= docs/benchmarks/raw
 TESTS ?= tests
+JOBS ?= 2
 RUN := .venv/bin/python -m
 BUF := ../.venv/bin/buf
 BASELINE := released/specsched_v1.binpb
@@ -24,8 +25,8 @@ setup: ## make .venv with everything that the other targets need (they call it t
 demo: setup ## serve a real model through the sidecar and watch it answer (options: DEMO="--help")
 	@$(RUN) scripts.demo $(DEMO)
 
-test: lint types protos-check ## all gates and all tests (one file: TESTS=tests/...)
-	$(RUN) pytest --durations=15 --durations-min=5 $(TESTS)
+test: lint types protos-check ## all gates and all tests (one file: TESTS=tests/..., JOBS=0: in one process)
+	$(RUN) pytest -n $(JOBS) --durations=15 --durations-min=5 $(TESTS)
 
 lint: setup ## ruff: rules and format
 	$(RUN) ruff check .

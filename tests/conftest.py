@@ -1,19 +1,61 @@
-"""Options and fixtures of the whole suite."""
+"""Options and fixtures of the whole suite, and what its worker processes must not share."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import specsched_executor  # noqa: F401 -- sets up OpenMP, which has to precede torch
 import torch
 
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+"""Name of this process among those of `pytest -n`, which run test files side by side."""
+
+if WORKER:
+    torch.set_num_threads(1)  # the other workers want the other cores
+    # Processes that compile one function for different arguments at the same time can mix up each
+    # other's entries in numba's cache, and workers start together. Child processes inherit it.
+    cache = Path(__file__).parents[1] / ".cache" / "numba" / WORKER
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache))
+    numba.config.reload_config()
+
 if not torch.cuda.is_available():
     # Triton reads it when a kernel is defined, so before any test imports one: device code then
     # runs in Triton's interpreter.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a worker a folder of a short name: paths of sockets have at most 107 bytes."""
+    if WORKER:
+        config.option.basetemp = tempfile.mkdtemp(prefix="pytest-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove that folder, which pytest does not know as one of its own."""
+    if WORKER:
+        shutil.rmtree(config.option.basetemp, ignore_errors=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files, and all integration tests, which use every core, to one worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            one_by_one = "tests/integration/"
+            return one_by_one if nodeid.startswith(one_by_one) else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -81,7 +81,7 @@ def run_load(seed: int, drafter, num_requests: int, **sizes):
     return requests, results, aborted, driver
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_requests_under_pressure_come_out_as_alone(seed):
     requests, results, aborted, driver = run_load(seed, NgramDrafter(3), 120)
     for index, (request, result) in enumerate(zip(requests, results, strict=True)):
@@ -92,7 +92,7 @@ def test_requests_under_pressure_come_out_as_alone(seed):
         else:
             assert (result.token_ids, result.finish_reason) == (expected, reason)
     stats = driver.loop.stats()
-    assert stats.num_steps > 700  # thousands over the seeds
+    assert stats.num_steps > 700  # of each seed
     assert stats.num_preemptions > 20
     assert 0 < len(aborted) < len(requests) / 2
     ends = {(result.finish_reason, type(result.last.matched_stop)) for result in results}
