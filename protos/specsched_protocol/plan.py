@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+ROWS_BOUND_FLAG = 0x80
+"""Of StepDecision.flags: rows that the plan did not count on take the place of drafts."""
 NO_BUDGET_CAP = 0xFFFF_FFFF
 """`max_budget` / `max_verify_len` of a record without such a cap."""
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import structlog
 from specsched_protocol.fairness import RecentTokens
-from specsched_protocol.plan import FallbackReason, PlanRequest, StepReport
+from specsched_protocol.plan import (
+    ROWS_BOUND_FLAG,
+    FallbackReason,
+    PlanRequest,
+    StepDecision,
+    StepReport,
+)
 
 from specsched_executor.core import TokenLogprobs
 from specsched_executor.engine.active_request import ActiveRequest
@@ -141,12 +148,23 @@ class RequestLoop(ABC):
         num_expected = self._num_expected_drafts(batch)
         if not isinstance(answer, FallbackReason):
             self._counters.num_planned_steps += batch.num_draft_tokens > 0
-            return self._fallback.decided(answer, num_expected)
+            return self._fallback.decided(self._within_rows(answer, batch), num_expected)
         if batch.num_draft_tokens:
             self._counters.num_fallback_steps[answer] += 1
         wants_stand_in = self._fallback.wants_stand_in
         stand_in = self._gate.stand_in(batch.step_id) if wants_stand_in else None
         return self._fallback.fallen_back(answer, num_expected, stand_in)
+
+    def _within_rows(self, decision: StepDecision, batch: StepBatch) -> StepDecision:
+        """`decision` with a smaller budget where it bounds the rows and more came than it knew of.
+
+        Rows that are no drafts do not depend on the drafts that are verified beside them.
+        """
+        asked = self._asked
+        if not decision.flags & ROWS_BOUND_FLAG or asked is None:
+            return decision
+        num_unforeseen = max(0, batch.num_other_tokens - asked.num_other_tokens)
+        return replace(decision, budget=max(0, decision.budget - num_unforeseen))
 
     def _num_expected_drafts(self, batch: StepBatch) -> int:
         if self._asked is not None and self._asked.step_id == batch.step_id:

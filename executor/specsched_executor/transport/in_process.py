@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import (
+    ROWS_BOUND_FLAG,
     ConfidenceRows,
     FallbackReason,
     PlanRequest,
@@ -37,6 +38,7 @@ from specsched_scheduler.policies import build_policy, check_effect
 
 __all__ = ["DEFAULT_POLICY", "InProcessTransport", "check_policy"]
 
+SLO = int(PolicyCode.SLO)
 _EPOCH = 1
 _MAX_DECISIONS = 8
 """Decisions kept for a step that has not read them."""
@@ -176,7 +178,7 @@ class InProcessTransport:
             expected_ms=plan.expected_ms,
             policy_id=self._policy.rule.code,
             model_state=plan.model_state,
-            flags=plan.flags,
+            flags=plan.flags | (ROWS_BOUND_FLAG if self._policy.rule.code == SLO else 0),
             num_repaired_confidences=plan.num_repaired,
             decided_ns=time.monotonic_ns(),
             fairness=self._policy.rule.fairness,

@@ -59,6 +59,10 @@ class _DecisionFlagEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """No budget keeps the policy's bound on the step."""
     DECISION_FLAG_PROBE: _DecisionFlag.ValueType  # 7
     """The budget is one whose cost is to be learned, not the best one known."""
+    DECISION_FLAG_ROWS_BOUND: _DecisionFlag.ValueType  # 8
+    """The step is not to have more rows than were planned: rows that the plan did not count on, of a
+    prompt that came meanwhile, take the place of drafts.
+    """
 
 class DecisionFlag(_DecisionFlag, metaclass=_DecisionFlagEnumTypeWrapper): ...
 
@@ -77,6 +81,10 @@ DECISION_FLAG_OUT_OF_BOUND: DecisionFlag.ValueType  # 6
 """No budget keeps the policy's bound on the step."""
 DECISION_FLAG_PROBE: DecisionFlag.ValueType  # 7
 """The budget is one whose cost is to be learned, not the best one known."""
+DECISION_FLAG_ROWS_BOUND: DecisionFlag.ValueType  # 8
+"""The step is not to have more rows than were planned: rows that the plan did not count on, of a
+prompt that came meanwhile, take the place of drafts.
+"""
 Global___DecisionFlag: _TypeAlias = DecisionFlag  # noqa: Y015
 
 @_typing.final

@@ -28,6 +28,7 @@ class DecisionFlags(enum.IntFlag):
     EXTRAPOLATED = 16
     OUT_OF_BOUND = 32
     PROBE = 64
+    ROWS_BOUND = 128
 
 
 class PolicyCode(enum.IntEnum):

@@ -66,6 +66,8 @@ _REPAIRED = int(DecisionFlags.REPAIRED)
 _PRIOR = int(DecisionFlags.PRIOR)
 _CAPPED = int(DecisionFlags.CAPPED)
 _PROBE = int(DecisionFlags.PROBE)
+_ROWS_BOUND = int(DecisionFlags.ROWS_BOUND)
+_SLO = int(PolicyCode.SLO)
 _MAX_TRIES = 64
 
 
@@ -263,6 +265,8 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     """
     fixed, entry, counters = state.request.fixed, state.entry, state.counters
     num_repaired, flags = _count_repaired(state, plan.num_repaired, plan.flags)
+    if settings.rule.code == _SLO:
+        flags |= _ROWS_BOUND
     max_verify_len = plan.max_verify_len
     if max_verify_len != NO_BUDGET_CAP:
         max_verify_len = min(max_verify_len, memory.layout.max_draft_tokens)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision import NO_CAP, new_running_mean
+from specsched_scheduler.decision import NO_CAP, PolicyCode, new_running_mean
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
     DraftLengthPlan,
@@ -88,7 +88,9 @@ class Scheduler:
             fair = fair_weights(step.weight, paces, self.rule.fairness)
             step = step._replace(weight=fair.astype(np.float32))
         step = step._replace(next_draft_tokens=length)
-        return Plan(decide_step(self.rule, step, self.table, self._prior, self._workspace), length)
+        decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
+        bound = step.num_other_tokens if self.rule.code == PolicyCode.SLO else None
+        return Plan(decided, length, bound)
 
     def learn(self, report: StepReport) -> None:
         """Read the report of a finished step."""
@@ -98,10 +100,14 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Plan:
-    """A decision and the length of the drafts made at the end of its step."""
+    """A decision and the length of the drafts made at the end of its step.
+
+    bound_other_tokens: T that it counted on, where rows beyond it take the place of drafts.
+    """
 
     step: StepPlan
     next_draft_tokens: int
+    bound_other_tokens: int | None = None
 
 
 class Executor:
@@ -183,6 +189,8 @@ class Executor:
         room = max(self.machine.max_batched_tokens - num_other, 0)
         confidence = self.workload.recordings.confidence[slots.draft_row[sampling]]
         budget = min(plan.step.budget, room)
+        if plan.bound_other_tokens is not None:
+            budget = max(0, budget - max(0, num_other - plan.bound_other_tokens))
         return rank_drafts(confidence, present, weight, budget, plan.step.max_verify_len)
 
     def _ask(self, step_id: int, sampling: Ints, chunk: Ints, plan: Plan) -> Plan:

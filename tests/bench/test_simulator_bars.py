@@ -1,0 +1,146 @@
+"""The worth of each learned feature in the simulator: short runs can fail, long ones are recorded.
+
+An instrument for choosing, not evidence about the product; see tests.bench.simulator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.bench.simulator.bars import (
+    Spread,
+    best_fixed,
+    kept_bounds,
+    paces,
+    runs,
+    speeds,
+    thin_to,
+)
+from tests.bench.simulator.machine import load_machine
+from tests.bench.simulator.recordings import load_recordings
+from tests.bench.simulator.simulation import Variant
+from tests.bench.simulator.workload import Workload
+
+STATEMENT = "A simulation: an instrument for choosing, not evidence about the product."
+CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+THROUGHPUT, FULL_DRAFTS = Variant("throughput"), Variant("throughput", learns_draft_length=False)
+FAIR = Variant("throughput(fairness=1)")
+
+
+# ===================== Short runs, for the suite =====================
+
+
+def one_speed(variant: Variant, workload: Workload, num_steps: int = 800) -> float:
+    (result,) = runs(variant, workload, load_machine(), num_steps=num_steps, num_seeds=1)
+    return result.tokens_per_second
+
+
+@pytest.mark.slow
+def test_a_drafter_that_brings_little_costs_little():
+    """0.16 accepted tokens per draft: within 2 % of no drafts, where always drafting is far off."""
+    workload = Workload(thin_to(load_recordings("sampled"), 0.16), 16)
+    off = one_speed(Variant("off"), workload)
+    assert one_speed(THROUGHPUT, workload) > 0.98 * off
+    assert one_speed(FULL_DRAFTS, workload) < 0.98 * off
+
+
+@pytest.mark.slow
+def test_a_drafter_that_brings_much_is_used():
+    """2 accepted tokens per draft: no loss against always drafting."""
+    workload = Workload(thin_to(load_recordings("greedy"), 2.0), 16)
+    learned, full = one_speed(THROUGHPUT, workload), one_speed(FULL_DRAFTS, workload)
+    assert learned > 0.995 * full
+
+
+@pytest.mark.slow
+def test_slo_keeps_its_bound_where_it_can_be_kept():
+    machine, workload = load_machine(), Workload(load_recordings("sampled"), 64)
+    bound_ms = 16.0
+    kept, free = (
+        kept_bounds(runs(Variant(name), workload, machine, num_steps=500, num_seeds=1), bound_ms)
+        for name in (f"slo(step_ms={bound_ms})", "throughput")
+    )
+    assert kept[0] >= 0.99
+    assert free[0] < 0.9
+
+
+# ===================== Long runs, on record =====================
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("drafter", ["block", "lookup"])
+def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
+    settings = {"num_steps": 1500, "num_seeds": 6}
+    machine, recordings = load_machine("8b", drafter), load_recordings("sampled")
+    results = []
+    for concurrency in CONCURRENCIES:
+        workload = Workload(recordings, concurrency)
+        name, fixed = best_fixed(workload, machine, **settings)
+        found = {v: runs(v, workload, machine, **settings) for v in (THROUGHPUT, FULL_DRAFTS)}
+        ratios = {str(v): Spread.of(speeds(r) / speeds(fixed)) for v, r in found.items()}
+        results.append(
+            {"concurrency": concurrency, "best_fixed": name}
+            | {f"{v}: ratio": spread.mean for v, spread in ratios.items()}
+            | {f"{v}: standard_error": spread.error for v, spread in ratios.items()}
+        )
+        print(concurrency, name, {v: str(spread) for v, spread in ratios.items()})
+    record_bench(
+        f"simulator_throughput_{drafter}", results, decoder="8b", statement=STATEMENT, **settings
+    )
+
+
+@pytest.mark.bench
+def test_bench_learned_features(record_bench):
+    settings = {"num_steps": 1500, "num_seeds": 6}
+    machine = load_machine("8b", "block")
+    results = [*_fairness(machine, settings), *_slo(machine, settings), *_length(machine, settings)]
+    for result in results:
+        print(result)
+    record_bench("simulator_features", results, decoder="8b", statement=STATEMENT, **settings)
+
+
+def _fairness(machine, settings):
+    for concurrency in (16, 64):
+        workload = Workload(load_recordings("sampled"), concurrency)
+        name, fixed = best_fixed(workload, machine, **settings)
+        for variant in (THROUGHPUT, FAIR):
+            found = runs(variant, workload, machine, **settings)
+            result = {"feature": "fairness", "concurrency": concurrency, "policy": str(variant)}
+            for quantile in (0.5, 0.95):
+                ratio = Spread.of(paces(found, quantile) / paces(fixed, quantile))
+                key = f"p{100 * quantile:g}_ms_per_token"
+                result |= {f"{key}_ratio": ratio.mean, f"{key}_error": ratio.error}
+            speed = Spread.of(speeds(found) / speeds(fixed))
+            yield result | {"best_fixed": name, "ratio": speed.mean, "error": speed.error}
+
+
+def _slo(machine, settings):
+    workload = Workload(load_recordings("sampled"), 64)
+    for bound_ms in (14.0, 16.0, 20.0):
+        found = runs(Variant(f"slo(step_ms={bound_ms})"), workload, machine, **settings)
+        kept = Spread.of(kept_bounds(found, bound_ms))
+        yield {"feature": "slo", "bound_ms": bound_ms, "kept": kept.mean, "error": kept.error}
+
+
+def _length(machine, settings):
+    cases = (("sampled", 0.16, Variant("off")), ("greedy", 2.0, FULL_DRAFTS))
+    for kind, accepted, against in cases:
+        recordings = thin_to(load_recordings(kind), accepted)
+        for concurrency in (1, 16, 128):
+            workload = Workload(recordings, concurrency)
+            found = runs(THROUGHPUT, workload, machine, **settings)
+            other = runs(against, workload, machine, **settings)
+            ratio = Spread.of(speeds(found) / speeds(other))
+            apart = [np.diff(np.flatnonzero(np.diff(r.lengths))) for r in found]
+            yield {
+                "feature": "draft length",
+                "accepted_per_draft": accepted,
+                "concurrency": concurrency,
+                "against": str(against),
+                "ratio": ratio.mean,
+                "error": ratio.error,
+                "min_steps_between_changes": min(
+                    (int(each.min()) for each in apart if len(each)), default=None
+                ),
+            }
