@@ -42,7 +42,10 @@ class VersionRange:
 PROTOCOL_RANGE: Final = VersionRange(1, 2)
 """1: attach, plan, report. 2: peers tell each other their features."""
 
-FEATURES: Final[tuple[pb.Feature.ValueType, ...]] = (pb.FEATURE_LANE_CONTROL,)
+FEATURES: Final[tuple[pb.Feature.ValueType, ...]] = (
+    pb.FEATURE_LANE_CONTROL,
+    pb.FEATURE_LEARNED_STATE,
+)
 
 
 def common_features(theirs: Iterable[int]) -> tuple[pb.Feature.ValueType, ...]:

@@ -52,6 +52,7 @@ def _soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     rig = Rig(directory, installations, executor_options)
     try:
         load = Load(rig.target, reference_answers(rig.target, sampling), sampling)
+        rig.compile_all()
         load.start(options.concurrency)
         rig.start("blue")
         reports = _run(rig, load, _events(options, rng), rng)

@@ -57,14 +57,21 @@ class Rig:
 
     # ===================== What is done =====================
 
+    def compile_all(self) -> None:
+        """Start each installation once, in turn: a first start compiles for long."""
+        for name in self._installations:
+            process = self._spawn(name)
+            try:
+                attached = f"{name} is attached"
+                self._await(lambda: name in self.lanes(), attached, START_TIMEOUT_S, process)  # noqa: B023
+            finally:
+                process.close()
+            self._await(lambda: not self.lanes(), f"{name} is detached", _SETTLE_S)
+
     def start(self, name: str) -> None:
         """Start a scheduler of that installation and wait until it decides steps."""
         installation = self._installations[name]
-        command: list[str | Path] = [installation.python, "-m", "specsched_scheduler"]
-        command += ["--run-dir", self.run_dir]
-        command += ["--name", name, "--policy", installation.policy, "--log-format", "json"]
-        process = Managed(command, self.directory / f"{name}.log")
-        self.schedulers[name] = process
+        process = self.schedulers[name] = self._spawn(name)
         self._await(lambda: self._decides(name), f"{name} decides", START_TIMEOUT_S, process)
         lane = self.lanes()[name]
         if (lane.version, lane.policy.name) != (installation.version, installation.policy):
@@ -119,6 +126,12 @@ class Rig:
         self.executor.terminate()
 
     # ===================== Inside =====================
+
+    def _spawn(self, name: str) -> Managed:
+        installation = self._installations[name]
+        command: list[str | Path] = [installation.python, "-m", "specsched_scheduler"]
+        command += ["--run-dir", self.run_dir, "--name", name, "--policy", installation.policy]
+        return Managed([*command, "--log-format", "json"], self.directory / f"{name}.log")
 
     def _other(self, name: str) -> str:
         return next(each for each in self._installations if each != name)

@@ -10,11 +10,12 @@ import structlog
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from .election import Election, Member, SwitchReason, Transition
+from .handover import Handovers
 from .info import AttachmentInfo
 from .seams import LaneHost
 from .session import AttachSession
 from .supervision import SupervisionConfig, failure_of, fitness_of, has_recovered
-from .switching import SwitchDesk, SwitchOutcome
+from .switching import OnOutcome, SwitchDesk, SwitchOutcome
 
 __all__ = ["Following"]
 
@@ -37,6 +38,7 @@ class Following:
         self._desk = SwitchDesk(lanes, self._election)
         self._sessions: dict[int, AttachSession] = {}
         self._is_fleeing = False
+        self._handovers = Handovers()
 
     # ===================== Schedulers come and go =====================
 
@@ -49,6 +51,8 @@ class Following:
             transition = self._election.join(lane, session.scheduler_name)
             if transition is not None:
                 self._follow(transition)
+            elif self._election.active is not None:  # a shadow begins with what is known already
+                self._handovers.begin(self._active_session(), session, lambda: None)
             self._tell()
             return self._info(self._member(lane))
 
@@ -57,6 +61,7 @@ class Following:
         lane = session.offer.lane
         with self._lock:
             is_member = self._sessions.get(lane) is session
+            self._handovers.drop(session)
             if is_member:
                 self._replace(self._member(lane), reason)
                 del self._sessions[lane]
@@ -83,6 +88,7 @@ class Following:
     def tick(self) -> None:
         """Give up an active scheduler that fails; carry on the switch that is under way."""
         with self._lock:
+            self._handovers.advance()
             self._desk.advance()
             active = self._election.active
             if active is None or self._desk.is_busy:
@@ -95,6 +101,16 @@ class Following:
                 self._fail_over(reason)
             else:
                 self._is_fleeing = False
+
+    def learned(self, session: AttachSession, document: str) -> None:
+        """A scheduler tells what it learned."""
+        with self._lock:
+            self._handovers.on_state(session, document)
+
+    def state_taken(self, session: AttachSession, refusal: str) -> None:
+        """A scheduler goes on from what another learned."""
+        with self._lock:
+            self._handovers.on_taken(session, refusal)
 
     def tell(self) -> None:
         """Tell every scheduler its role and how its decisions compare."""
@@ -135,7 +151,24 @@ class Following:
         if self._election.active is None:
             self._desk.at_once(transition)
         else:
-            self._desk.wish(transition, self._on_outcome)
+            self._switch(transition, self._on_outcome)
+
+    def _switch(self, transition: Transition, on_outcome: OnOutcome) -> None:
+        """Hand what was learned over, then switch."""
+        target = self._sessions[transition.target.lane]
+
+        def go_on() -> None:
+            if self._sessions.get(target.offer.lane) is target:
+                self._desk.wish(transition, on_outcome)
+                self._desk.advance()
+            else:
+                on_outcome(transition, SwitchOutcome(False, f"{target.scheduler_name} is gone"))
+
+        self._handovers.begin(self._active_session(), target, go_on)
+
+    def _active_session(self) -> AttachSession | None:
+        active = self._election.active
+        return None if active is None else self._sessions.get(active.lane)
 
     def _replace(self, member: Member, reason: str) -> None:
         self._desk.drop(member.lane, f"{member.name} is gone: {reason}")
@@ -202,8 +235,7 @@ class Following:
             self._on_outcome(made, outcome)
             self._reply(session, request, outcome.reason, previous, outcome.step_id)
 
-        self._desk.wish(transition, reply)
-        self._desk.advance()
+        self._switch(transition, reply)
 
     def _on_outcome(self, transition: Transition, outcome: SwitchOutcome) -> None:
         target, reason = transition.target.name, str(transition.reason)

@@ -185,6 +185,14 @@ class AttachManager:
         ranking = ConfidenceCalibration.from_message(calibration, max_draft_tokens)
         self._lanes.lane(session.offer.lane).ranking.tell(ranking)
 
+    def on_learned_state(self, session: AttachSession, document: str) -> None:
+        """See SessionListener."""
+        self._following.learned(session, document)
+
+    def on_state_taken(self, session: AttachSession, refusal: str) -> None:
+        """See SessionListener."""
+        self._following.state_taken(session, refusal)
+
     def on_lane_request(self, session: AttachSession, request: pb.LaneRequest) -> None:
         """See SessionListener."""
         self._following.request(session, request)

@@ -40,6 +40,12 @@ class SessionListener(Protocol):
     def on_calibration(self, session: AttachSession, calibration: pb.Calibration) -> None:
         """It wants drafts ranked by this; raises ValueError for what is no calibration."""
 
+    def on_learned_state(self, session: AttachSession, document: str) -> None:
+        """It tells what it learned, having been asked."""
+
+    def on_state_taken(self, session: AttachSession, refusal: str) -> None:
+        """It goes on from what another learned, or says why not."""
+
     def on_lane_request(self, session: AttachSession, request: pb.LaneRequest) -> None:
         """It wishes to be followed, or not to be."""
 
@@ -132,6 +138,15 @@ class AttachSession:
         if self.has(pb.FEATURE_LANE_CONTROL):
             self._outbox.put_latest(pb.AttachRequest(lane_status=status))
 
+    def ask_state(self) -> None:
+        """Ask what the scheduler learned."""
+        self._outbox.put_latest(pb.AttachRequest(state_query=pb.StateQuery()))
+
+    def send_state(self, document: str) -> None:
+        """Tell what another scheduler learned."""
+        learned = pb.LearnedState(document=document)
+        self._outbox.put_latest(pb.AttachRequest(learned_state=learned))
+
     def send_lane_reply(self, reply: pb.LaneReply) -> None:
         """Answer a LaneRequest."""
         self._outbox.put(pb.AttachRequest(lane_reply=reply))
@@ -183,8 +198,17 @@ class AttachSession:
             case "policy_changed":
                 self.policy = response.policy_changed.policy
                 listener.on_policy(self)
+            case _:
+                self._handle_feature(response, listener)
+
+    def _handle_feature(self, response: pb.AttachResponse, listener: SessionListener) -> None:
+        match response.WhichOneof("message"):
             case "calibration":
                 self._take_calibration(response.calibration, listener)
+            case "learned_state":
+                listener.on_learned_state(self, response.learned_state.document)
+            case "state_taken":
+                listener.on_state_taken(self, response.state_taken.refusal)
             case "lane_request":
                 listener.on_lane_request(self, response.lane_request)
             case _:  # a heartbeat, or a message of a later protocol

@@ -12,7 +12,7 @@ from specsched_executor.transport.lanes import LaneSwitch
 from .election import Election, Transition
 from .seams import LaneHost
 
-__all__ = ["SwitchDesk", "SwitchOutcome"]
+__all__ = ["OnOutcome", "SwitchDesk", "SwitchOutcome"]
 
 _TIMEOUT_S = 2.0
 """An engine that steps gives the target this long to have a plan in time."""

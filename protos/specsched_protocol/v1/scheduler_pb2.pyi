@@ -32,6 +32,10 @@ class _FeatureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Feature.Value
     FEATURE_UNSPECIFIED: _Feature.ValueType  # 0
     FEATURE_LANE_CONTROL: _Feature.ValueType  # 1
     """LaneStatus, LaneRequest, LaneReply: Promote and Drain."""
+    FEATURE_LEARNED_STATE: _Feature.ValueType  # 2
+    """StateQuery, LearnedState, StateTaken: what was learned is handed over before a scheduler is
+    followed.
+    """
 
 class Feature(_Feature, metaclass=_FeatureEnumTypeWrapper):
     """What a peer can do beyond the first protocol version. Each end uses what both have: the executor
@@ -41,6 +45,10 @@ class Feature(_Feature, metaclass=_FeatureEnumTypeWrapper):
 FEATURE_UNSPECIFIED: Feature.ValueType  # 0
 FEATURE_LANE_CONTROL: Feature.ValueType  # 1
 """LaneStatus, LaneRequest, LaneReply: Promote and Drain."""
+FEATURE_LEARNED_STATE: Feature.ValueType  # 2
+"""StateQuery, LearnedState, StateTaken: what was learned is handed over before a scheduler is
+followed.
+"""
 Global___Feature: _TypeAlias = Feature  # noqa: Y015
 
 class _Transport:
@@ -123,6 +131,8 @@ class AttachRequest(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     LANE_STATUS_FIELD_NUMBER: _builtins.int
     LANE_REPLY_FIELD_NUMBER: _builtins.int
+    STATE_QUERY_FIELD_NUMBER: _builtins.int
+    LEARNED_STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -145,6 +155,14 @@ class AttachRequest(_message.Message):
     def lane_reply(self) -> Global___LaneReply:
         """Feature LANE_CONTROL: what came of a LaneRequest."""
 
+    @_builtins.property
+    def state_query(self) -> Global___StateQuery:
+        """Feature LEARNED_STATE: the scheduler is to tell what it learned of this executor."""
+
+    @_builtins.property
+    def learned_state(self) -> Global___LearnedState:
+        """Feature LEARNED_STATE: what another scheduler learned of this executor, to go on from."""
+
     def __init__(
         self,
         *,
@@ -155,12 +173,14 @@ class AttachRequest(_message.Message):
         steps: Global___InlineSteps | None = ...,
         lane_status: Global___LaneStatus | None = ...,
         lane_reply: Global___LaneReply | None = ...,
+        state_query: Global___StateQuery | None = ...,
+        learned_state: Global___LearnedState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "lane_reply", b"lane_reply", "lane_status", b"lane_status", "message", b"message", "steps", b"steps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "lane_reply", b"lane_reply", "lane_status", b"lane_status", "learned_state", b"learned_state", "message", b"message", "state_query", b"state_query", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "lane_reply", b"lane_reply", "lane_status", b"lane_status", "message", b"message", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "detach", b"detach", "heartbeat", b"heartbeat", "hello", b"hello", "lane_reply", b"lane_reply", "lane_status", b"lane_status", "learned_state", b"learned_state", "message", b"message", "state_query", b"state_query", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "cost", "heartbeat", "detach", "steps", "lane_status", "lane_reply"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "cost", "heartbeat", "detach", "steps", "lane_status", "lane_reply", "state_query", "learned_state"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -179,6 +199,8 @@ class AttachResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     LANE_REQUEST_FIELD_NUMBER: _builtins.int
     CALIBRATION_FIELD_NUMBER: _builtins.int
+    LEARNED_STATE_FIELD_NUMBER: _builtins.int
+    STATE_TAKEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -203,6 +225,14 @@ class AttachResponse(_message.Message):
         after Ready and at each change.
         """
 
+    @_builtins.property
+    def learned_state(self) -> Global___LearnedState:
+        """Feature LEARNED_STATE: the answer to a StateQuery."""
+
+    @_builtins.property
+    def state_taken(self) -> Global___StateTaken:
+        """Feature LEARNED_STATE: the answer to a LearnedState."""
+
     def __init__(
         self,
         *,
@@ -213,12 +243,14 @@ class AttachResponse(_message.Message):
         decision: Global___InlineDecision | None = ...,
         lane_request: Global___LaneRequest | None = ...,
         calibration: Global___Calibration | None = ...,
+        learned_state: Global___LearnedState | None = ...,
+        state_taken: Global___StateTaken | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["calibration", b"calibration", "decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calibration", b"calibration", "decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "learned_state", b"learned_state", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "state_taken", b"state_taken", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calibration", b"calibration", "decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calibration", b"calibration", "decision", b"decision", "heartbeat", b"heartbeat", "lane_request", b"lane_request", "learned_state", b"learned_state", "message", b"message", "policy_changed", b"policy_changed", "ready", b"ready", "state_taken", b"state_taken", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision", "lane_request", "calibration"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ready", "heartbeat", "policy_changed", "decision", "lane_request", "calibration", "learned_state", "state_taken"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -655,6 +687,63 @@ class LaneComparison(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaneComparison: _TypeAlias = LaneComparison  # noqa: Y015
+
+@_typing.final
+class StateQuery(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateQuery: _TypeAlias = StateQuery  # noqa: Y015
+
+@_typing.final
+class LearnedState(_message.Message):
+    """A document as that of ExportState, of this executor alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    document: _builtins.str
+    def __init__(
+        self,
+        *,
+        document: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LearnedState: _TypeAlias = LearnedState  # noqa: Y015
+
+@_typing.final
+class StateTaken(_message.Message):
+    """The learned state was taken over, or was of no use."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    refusal: _builtins.str
+    def __init__(
+        self,
+        *,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateTaken: _TypeAlias = StateTaken  # noqa: Y015
 
 @_typing.final
 class LaneRequest(_message.Message):

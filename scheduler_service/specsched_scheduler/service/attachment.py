@@ -11,6 +11,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.wire import policy_to_message
 from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.errors import StateError
 from specsched_scheduler.learning.wire import calibration_to_message
 from specsched_scheduler.policies import BuiltPolicy
 
@@ -107,6 +108,27 @@ class Attachment:
         step_id = self.planning.last_step_id
         return pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(last_step_id=step_id))
 
+    async def _on_feature(self, request: pb.AttachRequest) -> None:
+        match request.WhichOneof("message"):
+            case "lane_status":
+                self.lane_control.status = request.lane_status
+            case "lane_reply":
+                self.lane_control.on_reply(request.lane_reply)
+            case "state_query":
+                document = await asyncio.to_thread(self.planning.learned_state)
+                learned = pb.LearnedState(document=document)
+                self._outbox.put_latest(pb.AttachResponse(learned_state=learned))
+            case "learned_state":
+                await self._take_state(request.learned_state.document)
+
+    async def _take_state(self, document: str) -> None:
+        refusal = ""
+        try:
+            await asyncio.to_thread(self.planning.take_state, document)
+        except StateError as error:
+            refusal = str(error)
+        self._outbox.put_latest(pb.AttachResponse(state_taken=pb.StateTaken(refusal=refusal)))
+
     def _accept(self, steps: pb.InlineSteps) -> None:
         feed = self.planning.transport.feed
         if feed is None:
@@ -136,16 +158,12 @@ class Attachment:
                         self.planning.set_cost(request.cost)
                     case "heartbeat":
                         self._executor_step_id = request.heartbeat.step_id
-                    case "lane_status":
-                        self.lane_control.status = request.lane_status
-                    case "lane_reply":
-                        self.lane_control.on_reply(request.lane_reply)
                     case "detach":
                         reason = f"the executor detached: {request.detach.reason}"
                         break
                     case "hello":
                         raise InvalidMessageError("a second hello on one Attach stream")
-                    case None:  # a message of a later protocol
-                        pass
+                    case _:  # of a feature, or of a later protocol
+                        await self._on_feature(request)
         finally:
             self.end(reason)

@@ -11,6 +11,8 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
+from specsched_scheduler.learning.document import LearnedState, read_state, write_state
+from specsched_scheduler.learning.errors import StateError
 from specsched_scheduler.learning.learner import Learner
 from specsched_scheduler.learning.wire import calibration_from_message
 from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision
@@ -53,7 +55,7 @@ class Planning:
         model = cost_model_from_message(hello.cost, self._max_draft_tokens)
         self._has_model = model.has_model
         selection = select_policy(policy, policy_id=0)
-        kind = executor_kind(hello)
+        kind = self._kind = executor_kind(hello)
         calibration = calibration_from_message(hello.calibration, kind.max_draft_tokens)
         self._planner = Planner(transport.regions, selection, model, config)
         self.learning = LearningThread(self._planner, Learner(kind, model))
@@ -97,6 +99,20 @@ class Planning:
         model = cost_model_from_message(cost, self._max_draft_tokens)
         self._has_model = model.has_model
         self.learning.set_profile(model, cost.fingerprint)
+
+    def learned_state(self) -> str:
+        """What was learned of this executor, as a document; may wait for a fit."""
+        return write_state(LearnedState(entries=(self.learning.entry(),)))
+
+    def take_state(self, document: str) -> None:
+        """Go on from what another scheduler learned of it; may wait for a fit.
+
+        Raises StateError for a document that is none, or that knows nothing of its kind.
+        """
+        entry = LearnedStates(read_state(document), is_frozen=True).of(self._kind)
+        if entry is None:
+            raise StateError(f"nothing is in it of {self._kind}")
+        self.learning.restore(entry)
 
     def _record(self, reports: list[StepReport]) -> None:
         if self._recorder is not None:

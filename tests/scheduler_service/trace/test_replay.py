@@ -1,0 +1,157 @@
+"""Traces are written beside a real planner, read back, and replayed by other policies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from specsched_protocol.hindsight import Hindsight, StepOutcome
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+from specsched_scheduler.learning.errors import TraceError
+from specsched_scheduler.planner import PlannerConfig
+from specsched_scheduler.policies import build_policy
+from specsched_scheduler.replay_command import replay as replay_command
+from specsched_scheduler.trace import TraceConfig, open_recorder, trace_metadata
+from specsched_scheduler.trace.reader import read_trace_files
+from specsched_scheduler.trace.replay import ReplayTotals, replay
+from typer import Typer
+from typer.testing import CliRunner
+
+from tests.protos.builders import make_report, make_request, make_rows
+from tests.scheduler_service.planner.rig import MAX_REQUESTS, K, Rig, wait_until
+
+COST = plan_pb2.CostModel(
+    verify=[plan_pb2.VerifyCost(tokens=n, ms=[1.0 + n / 4]) for n in (1, 4, 16, 64)],
+    capture_limit=64,
+)
+HELLO = pb.Hello(
+    executor_name="tiny",
+    boot_id=bytes(16),
+    model=pb.ModelFacts(name="tiny", max_requests=MAX_REQUESTS, max_draft_tokens=K),
+    cost=COST,
+)
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "demo-trace.parquet"
+
+
+def record(directory: Path, num_steps: int, **limits: int) -> int:
+    """Decide so many steps with a real planner, report each, record them; steps left out."""
+    rig = Rig(directory)
+    planner = rig.attach(config=PlannerConfig(is_recording=True))
+    recorder = open_recorder(TraceConfig(directory / "trace", **limits), "test-1")
+    recorder.describe(trace_metadata(HELLO, build_policy("throughput")))
+    try:
+        for step in range(3, 3 + num_steps):
+            rig.plan(make_request(step), make_rows(step - 2))
+            rig.transport.report(make_report(step))
+            reports = []
+            wait_until(lambda: bool(reports.extend(planner.drain_reports()) or reports))  # noqa: B023
+            recorder.observe(planner.drain_steps()[0], reports, 0)
+    finally:
+        rig.close()
+        recorder.close()
+    return recorder.num_left_out  # type: ignore[attr-defined]
+
+
+def test_what_was_seen_decided_and_told_is_read_back(tmp_path: Path):
+    assert record(tmp_path, 20) == 0
+    (file,) = read_trace_files(tmp_path / "trace")
+    assert (file.policy, file.max_draft_tokens, file.cost) == ("throughput", K, COST)
+    assert [step.step_id for step in file.steps] == list(range(3, 23))
+    step, request, report = file.steps[4], make_request(7), make_report(7)
+    np.testing.assert_array_equal(step.inputs.num_draft_tokens, request.num_draft_tokens)
+    np.testing.assert_allclose(step.inputs.confidence, make_rows(5).confidence)
+    assert step.inputs.num_other_tokens == request.num_other_tokens
+    assert step.budget == 12  # the rig's costs are flat: everything is verified
+    assert step.outcome is not None
+    np.testing.assert_array_equal(step.outcome.num_accepted, report.num_accepted)
+    assert step.outcome.measured_ms == pytest.approx(report.draft_ms + report.verify_ms)
+
+
+def test_files_rotate_and_stay_within_their_bounds(tmp_path: Path):
+    record(tmp_path, 40, max_bytes=60_000, max_file_bytes=20_000)
+    for _ in range(12):  # more of the same, as later attachments write it
+        record(tmp_path, 2, max_bytes=60_000, max_file_bytes=20_000)
+    files = list((tmp_path / "trace").iterdir())
+    assert sum(file.stat().st_size for file in files) <= 60_000
+    assert not [file for file in files if file.suffix != ".parquet"]
+
+
+def test_replay_of_the_same_policy_changes_little_and_off_verifies_nothing():
+    files = list(read_trace_files(FIXTURE))
+    totals = {}
+    for text in ("throughput", "off", "fixed(7)"):
+        totals[text] = ReplayTotals()
+        for step in replay(files, build_policy(text)):
+            totals[text].add(step)
+    off, everything = (totals[each].to_json()["new"] for each in ("off", "fixed(7)"))
+    assert (off["mean_budget"], off["mean_expected_tokens"] > 0) == (0.0, True)
+    assert everything["mean_budget"] >= totals["throughput"].to_json()["new"]["mean_budget"] > 0
+    # Without drafts each request that samples brings one token.
+    assert off["tokens_per_step"] < everything["tokens_per_step"]
+    for each in totals.values():
+        assert each.num_outcomes > 100
+        assert each.to_json()["new"]["regret_tokens_per_step"] >= 0
+
+
+def test_command_prints_and_plots(tmp_path: Path):
+    app = Typer()
+    app.command()(replay_command)
+    picture = tmp_path / "replay.png"
+    done = CliRunner().invoke(
+        app, [str(FIXTURE), "--policy", "fixed(2)", "--json", "--plot", str(picture)]
+    )
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.output)
+    assert report["policy"] == "fixed(2)"
+    assert report["new"]["tokens_per_second"] > 0
+    assert picture.stat().st_size > 1000
+    assert CliRunner().invoke(app, [str(FIXTURE), "--policy", "nonsense"]).exit_code == 2
+
+
+def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path):
+    other = tmp_path / "other.parquet"
+    pq.write_table(pq.read_table(FIXTURE).select(["step_id"]), other)
+    with pytest.raises(TraceError, match=r"other.parquet: not a trace, without budget"):
+        list(read_trace_files(other))
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(FIXTURE.read_bytes()[:1000])
+    with pytest.raises(TraceError, match=r"broken\.parquet"):
+        list(read_trace_files(broken))
+
+
+# ===================== Hindsight =====================
+
+OUTCOME = StepOutcome(
+    num_drafts=np.array([3, 3]),
+    num_verified=np.array([2, 1]),
+    num_accepted=np.array([1, 1]),
+    confidence=np.array([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]]),
+    weight=np.ones(2),
+    num_other_tokens=2,
+    measured_ms=5.0,
+)
+MS = np.arange(20, dtype=np.float64)
+
+
+def test_known_outcomes_count_as_they_were_and_open_ones_by_confidence():
+    hindsight = Hindsight(OUTCOME, MS)
+    # Ranked: r0 0.9, r0 0.72, r1 0.6, r0 0.504, r1 0.3, r1 0.12.
+    by_budget = [2, 3, 3, 4, 4, 4.5, 4.7]
+    assert [hindsight.tokens(b) for b in range(7)] == pytest.approx(by_budget)
+    assert hindsight.tokens(6, max_verify_len=1) == pytest.approx(4)
+    assert hindsight.ms(3) == pytest.approx(5.0)  # as many rows as were run
+    assert hindsight.ms(1) == pytest.approx(3.0)
+    assert hindsight.run_regret() == pytest.approx(max(2 / 2, 3 / 3, 4 / 5) * 5.0 - 4)
+    assert hindsight.regret(3) == pytest.approx(hindsight.run_regret())
+    assert hindsight.regret(1) == pytest.approx(0.0)
+
+
+def test_regret_is_never_negative_and_price_never_free():
+    cheap = Hindsight(dataclasses.replace(OUTCOME, measured_ms=0.5), MS)
+    assert cheap.ms(0) == pytest.approx(0.05)
+    assert all(cheap.regret(b, cap) >= 0 for b in range(7) for cap in (0, 1, 3))
