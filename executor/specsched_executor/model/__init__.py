@@ -11,7 +11,7 @@ from specsched_executor.model.default_model import default_model_path
 from specsched_executor.model.kv_cache import PagedKvCache
 from specsched_executor.model.linear import LinearLayout
 from specsched_executor.model.loading import LoadedModel, load_model
-from specsched_executor.model.options import LoadOptions
+from specsched_executor.model.options import LoadOptions, fastest_dtype
 from specsched_executor.model.spec import DecoderSpec, Dtype
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "PagedKvCache",
     "UnsupportedModelError",
     "default_model_path",
+    "fastest_dtype",
     "load_model",
 ]

@@ -29,13 +29,17 @@ _ACCEPTED = "accepted: a .gguf file, or a Hugging Face folder with config.json a
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its tokenizer. `source` is where it came from, `spec` how it is built."""
+    """A model with its tokenizer.
+
+    source: where it came from. spec: how it is built. dtype: of its weights, as torch names it.
+    """
 
     model: DecoderModel
     tokenizer: Tokenizer
     config: ModelConfig
     source: Path
     spec: DecoderSpec
+    dtype: str
 
 
 def load_model(path: Path | str | None = None, options: LoadOptions | None = None) -> LoadedModel:
@@ -57,7 +61,14 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
         raise UnsupportedModelError(str(error)) from error
     finally:
         checkpoint.close()
-    return LoadedModel(DecoderModel(spec, weights), tokenizer, spec.config, checkpoint.source, spec)
+    return LoadedModel(
+        DecoderModel(spec, weights),
+        tokenizer,
+        spec.config,
+        checkpoint.source,
+        spec,
+        str(options.dtype),
+    )
 
 
 def open_checkpoint(path: Path | str | None = None) -> Checkpoint:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specsched_executor.model.linear import LinearLayout
+import torch
+
+from specsched_executor.model.linear import LinearLayout, packed_linear
 from specsched_executor.model.spec import Dtype
 
 
@@ -26,3 +28,12 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if self.max_context_tokens is not None and self.max_context_tokens < 1:
             raise ValueError(f"max_context_tokens is {self.max_context_tokens}; must be at least 1")
+
+
+def fastest_dtype() -> Dtype:
+    """What models run fastest in on this CPU, a row's bits being the same among any others.
+
+    bfloat16 where there are matrix units for it, which is where both was measured; else float32.
+    """
+    has_units = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    return Dtype.BFLOAT16 if has_units and packed_linear(torch.bfloat16) else Dtype.FLOAT32

@@ -25,7 +25,7 @@ from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.gateway import GatewayConfig, check_port
-from specsched_executor.model import LoadedModel, LoadOptions, load_model
+from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
 from specsched_executor.model.spec import Dtype
 from specsched_executor.transport.base import PlanTransport
 from specsched_executor.transport.in_process import (
@@ -126,7 +126,8 @@ def build_executor(config: ExecutorConfig) -> Executor:
 
 
 def _load(config: ExecutorConfig) -> LoadedModel:
-    options = LoadOptions(Dtype(config.dtype), config.max_context_tokens)
+    dtype = fastest_dtype() if config.dtype == "auto" else Dtype(config.dtype)
+    options = LoadOptions(dtype, config.max_context_tokens)
     started = time.monotonic()
     with status("loading the model"):
         loaded = load_model(config.model, options)
@@ -134,7 +135,7 @@ def _load(config: ExecutorConfig) -> LoadedModel:
         "model loaded",
         model=model_name(config, loaded),
         path=str(loaded.source),
-        dtype=config.dtype,
+        dtype=loaded.dtype,
         seconds=round(time.monotonic() - started, 2),
     )
     return loaded

@@ -48,7 +48,7 @@ def cost_message(
     if config.effective_scheduler == "off" or config.profile == "off":
         return plan_pb2.CostModel()
     options = _options(config, loaded, sizes)
-    mark = fingerprint(loaded.config, config.dtype, _drafter_mark(config), options)
+    mark = fingerprint(loaded.config, loaded.dtype, _drafter_mark(config), options)
     kept = load_profile(config.profile_dir, mark) if config.profile_dir else None
     profile = kept or _measure(config, loaded, sizes, options, mark)
     _log.info(

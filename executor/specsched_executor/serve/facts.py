@@ -33,7 +33,7 @@ def model_facts(
     """For schedulers."""
     return scheduler_pb2.ModelFacts(
         name=model_name(config, loaded),
-        dtype=config.dtype,
+        dtype=loaded.dtype,
         device="cpu",
         max_requests=sizes.max_num_seqs,
         max_draft_tokens=config.max_draft_tokens,
@@ -60,6 +60,6 @@ def served_model(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfi
         pad_token_id=model.eos_token_ids[0] if model.eos_token_ids else -1,
         bos_token_id=bos,
         max_requests=sizes.max_num_seqs,
-        dtype=config.dtype,
+        dtype=loaded.dtype,
         block_size=sizes.block_size,
     )

@@ -12,8 +12,10 @@ from specsched_executor.model.linear import (
     PlainLinear,
     packed_linear,
 )
+from specsched_executor.model.options import fastest_dtype
 
 needs_mkl = pytest.mark.skipif(packed_linear(torch.float32) is None, reason="torch without MKL")
+needs_amx = pytest.mark.skipif(fastest_dtype() != "bfloat16", reason="no matrix units")
 needs_bf16 = pytest.mark.skipif(packed_linear(torch.bfloat16) is None, reason="no bfloat16")
 
 
@@ -42,14 +44,25 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(shape):
         assert torch.equal(packed(x[:rows].contiguous()), together[:rows])
 
 
+@needs_amx
+@pytest.mark.parametrize("shape", [(960, 576), (576, 1536), (3072, 576)])
+def test_a_bfloat16_row_has_the_same_bits_among_any_number_of_rows(shape):
+    packed = OneDnnLinear((torch.randn(shape) * 0.05).bfloat16(), None)
+    x = torch.randn(512, shape[1])
+    together = packed(x)
+    for rows in (*range(1, 34), 64, 100, 129, 200, 256, 511):
+        assert torch.equal(packed(x[:rows].contiguous()), together[:rows])
+
+
 @needs_bf16
+@pytest.mark.parametrize("columns", [64, 1024, 1025, 2100])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_bfloat16_product(has_bias):
-    weight = torch.randn(99, 64).bfloat16()
+def test_bfloat16_product(has_bias, columns):
+    weight = (torch.randn(99, columns) / columns**0.5).bfloat16()
     bias = torch.randn(99).bfloat16() if has_bias else None
     packed = OneDnnLinear(weight, bias)
     for rows in (0, 1, 7, 33, 130):
-        x = torch.randn(rows, 64)
+        x = torch.randn(rows, columns)
         expected = PlainLinear(weight, bias)(x)
         assert packed(x).dtype == torch.float32
         torch.testing.assert_close(packed(x), expected, rtol=2e-2, atol=0.1)
