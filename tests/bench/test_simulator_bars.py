@@ -56,13 +56,13 @@ def test_a_drafter_that_brings_much_is_used():
 @pytest.mark.slow
 def test_slo_keeps_its_bound_where_it_can_be_kept():
     machine, workload = load_machine(), Workload(load_recordings("sampled"), 64)
-    bound_ms = 16.0
+    bound_ms = 14.0
     kept, free = (
         kept_bounds(runs(Variant(name), workload, machine, num_steps=500, num_seeds=1), bound_ms)
         for name in (f"slo(step_ms={bound_ms})", "throughput")
     )
     assert kept[0] >= 0.99
-    assert free[0] < 0.9
+    assert free[0] < 0.95
 
 
 # ===================== Long runs, on record =====================
@@ -117,7 +117,7 @@ def _fairness(machine, settings):
 
 def _slo(machine, settings):
     workload = Workload(load_recordings("sampled"), 64)
-    for bound_ms in (14.0, 16.0, 20.0):
+    for bound_ms in (9.0, 11.0, 14.0):
         found = runs(Variant(f"slo(step_ms={bound_ms})"), workload, machine, **settings)
         kept = Spread.of(kept_bounds(found, bound_ms))
         yield {"feature": "slo", "bound_ms": bound_ms, "kept": kept.mean, "error": kept.error}

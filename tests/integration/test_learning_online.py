@@ -71,7 +71,7 @@ class Executor:
         )
         self.attacher = AttachManager(run_dir, self.transport, facts, AttachConfig(poll_ms=20))
         drafter = StochasticDrafter(
-            random_table(VOCAB_SIZE, seed=2), K, lambda before: torch.full(before.shape, CLAIMED)
+            random_table(VOCAB_SIZE, seed=2)[0], K, lambda before: torch.full(before.shape, CLAIMED)
         )
         self.engine = Engine(
             SlowTarget(random_table(VOCAB_SIZE, seed=1), max_context_tokens=1024),

@@ -49,11 +49,13 @@ class LearningThread:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._next_fit_s = 0.0
-        self._must_publish = False
+        self._must_publish = True
         self._told: Calibration | None = None
 
     def start(self) -> None:
-        """Begin to learn. Once."""
+        """Have decisions go by what is known, then begin to learn. Once."""
+        with self._lock:
+            self._publish()
         self._thread.start()
 
     def stop(self) -> None:
@@ -117,7 +119,7 @@ class LearningThread:
             self._must_publish |= self._learner.update()
             worked_s = time.monotonic() - started
             self._next_fit_s = started + worked_s * (1.0 + _REST_PER_WORK)
-        if self._must_publish or self._told is None:
+        if self._must_publish:
             self._publish()
         probe_rows = self._learner.probe_rows()
         if probe_rows:
