@@ -39,10 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = tempfile.mkdtemp(prefix="pytest-")
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove that folder, which pytest does not know as one of its own."""
     if WORKER:
-        shutil.rmtree(config.option.basetemp, ignore_errors=True)
+        shutil.rmtree(session.config.option.basetemp, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)
