@@ -3,9 +3,10 @@
     calibrated = sigmoid(logit(confidence) / temperature + intercept)
 
 Decisions read it from a table, so that the compiled and the plain form agree bit for bit (their
-exponentials need not) and no exponential is computed in a step. Knots lie evenly in the square root
-of the distance to the nearer of 0 and 1, where the curve bends most; between knots it is linear.
-Values that are no probability pass through: the decision repairs them.
+exponentials need not) and no exponential is computed in a step. Of the distance to the nearer of 0
+and 1, as a float32, the leading bits are the place in the table: 16 knots for each factor of two,
+dense where the curve bends. Between knots it is linear, nearer than 2^-14 to an end it is flat.
+0, 1 and values that are no probability pass through; the decision repairs the latter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from specsched_protocol.compiling import njit
+from specsched_protocol.shm.atomics import float32_to_bits
 
 __all__ = [
     "GREEDY",
@@ -33,11 +35,16 @@ SAMPLED = 1
 """All others."""
 NUM_CLASSES = 2
 
-_HALF = 128
+_NUM_OCTAVES = 13
+_DROPPED_BITS = 19
+"""Of the 23 bits of a float32's fraction: 4 are left."""
+_HALF = _NUM_OCTAVES << (23 - _DROPPED_BITS)
 """Cells on each side of one half."""
 _NUM_KNOTS = 2 * _HALF + 1
-_SCALE = _HALF * float(np.sqrt(2.0))
-"""From the square root of a distance of at most one half to its cell."""
+_FIRST_BITS = (127 - 1 - _NUM_OCTAVES) << 23
+"""Of 2^-14, the least distance that is told apart, as a float32."""
+_SHARE_MASK = (1 << _DROPPED_BITS) - 1
+_SHARE_UNIT = 1.0 / (1 << _DROPPED_BITS)
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,18 +62,16 @@ class CalibrationTable(NamedTuple):
 
 
 def _knots() -> Floats:
-    lower = (np.arange(_HALF + 1) / _SCALE) ** 2
-    return np.concatenate([lower[:-1], [0.5], 1.0 - lower[-2::-1]])
+    bits = _FIRST_BITS + (np.arange(_HALF + 1) << _DROPPED_BITS)
+    lower = bits.astype(np.int32).view(np.float32).astype(np.float64)
+    return np.concatenate([lower, 1.0 - lower[-2::-1]])
 
 
 def compile_calibration(temperature: Floats, intercept: Floats) -> CalibrationTable:
     """The table of float64 [NUM_CLASSES, k] temperatures (> 0) and intercepts, all finite."""
-    inner = _knots()[1:-1]
-    logit = np.log(inner / (1.0 - inner))
-    scaled = logit / temperature[..., None] + intercept[..., None]
-    values = np.empty((*temperature.shape, _NUM_KNOTS))
-    values[..., 0], values[..., -1] = 0.0, 1.0
-    values[..., 1:-1] = 1.0 / (1.0 + np.exp(-scaled))
+    knots = _knots()
+    logit = np.log(knots / (1.0 - knots))
+    values = 1.0 / (1.0 + np.exp(-(logit / temperature[..., None] + intercept[..., None])))
     is_active = ((temperature != 1.0) | (intercept != 0.0)).astype(np.uint8)
     return CalibrationTable(values, is_active, int(not is_active.any()))
 
@@ -87,32 +92,34 @@ def calibrate(
     sampling_class: integers [R], GREEDY or SAMPLED; any other counts as SAMPLED.
     """
     value = confidence.astype(np.float64)
-    is_valid = (value >= 0.0) & (value <= 1.0)
-    safe = np.where(is_valid, value, 0.0)
+    is_inside = (value > 0.0) & (value < 1.0)
+    safe = np.where(is_inside, value, 0.5)
     is_low = safe <= 0.5
-    place = np.sqrt(np.where(is_low, safe, 1.0 - safe)) * _SCALE
-    cell = np.minimum(place.astype(np.int64), _HALF - 1)
-    share = place - cell
+    bits = np.where(is_low, safe, 1.0 - safe).astype(np.float32).view(np.int32).astype(np.int64)
+    place = np.maximum(bits - _FIRST_BITS, 0)
+    cell = place >> _DROPPED_BITS
+    share = (place & _SHARE_MASK) * _SHARE_UNIT
     begin = np.where(is_low, cell, _NUM_KNOTS - 1 - cell)
     end = np.where(is_low, begin + 1, begin - 1)
     rows = np.where(sampling_class == GREEDY, GREEDY, SAMPLED)[:, None]
     positions = np.arange(confidence.shape[1])
     low, high = table.values[rows, positions, begin], table.values[rows, positions, end]
-    mixed = np.minimum(np.maximum(low + share * (high - low), 0.0), 1.0)
-    changes = is_valid & (table.is_active[rows, positions] != 0)
+    mixed = low + share * (high - low)
+    changes = is_inside & (table.is_active[rows, positions] != 0)
     return np.where(changes, mixed, value).astype(confidence.dtype)
 
 
 @njit(cache=True, nogil=True)
 def _calibrate_value(values: Any, confidence: float) -> Any:
     is_low = confidence <= 0.5
-    place = np.sqrt(confidence if is_low else 1.0 - confidence) * _SCALE
-    cell: Any = min(np.int64(place), _HALF - 1)
-    share = place - cell
+    bits = float32_to_bits(np.float32(confidence if is_low else 1.0 - confidence))
+    place = max(bits - _FIRST_BITS, 0)
+    cell = place >> _DROPPED_BITS
+    share = (place & _SHARE_MASK) * _SHARE_UNIT
     begin = cell if is_low else _NUM_KNOTS - 1 - cell
     low = values[begin]
     high = values[begin + 1 if is_low else begin - 1]
-    return min(max(low + share * (high - low), 0.0), 1.0)
+    return low + share * (high - low)
 
 
 @njit(cache=True, nogil=True)
@@ -124,7 +131,7 @@ def calibrate_rows(
         of_class = GREEDY if sampling_class[row] == GREEDY else SAMPLED
         for position in range(confidence.shape[1]):
             value = np.float64(confidence[row, position])
-            if table.is_active[of_class, position] != 0 and 0.0 <= value <= 1.0:
+            if table.is_active[of_class, position] != 0 and 0.0 < value < 1.0:
                 out[row, position] = _calibrate_value(table.values[of_class, position], value)
             else:
                 out[row, position] = confidence[row, position]
