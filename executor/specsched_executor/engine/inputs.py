@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation
 from specsched_protocol.fairness import RecentTokens, fair_weights
@@ -90,20 +91,21 @@ def model_batch(
 
     The logits of `extra_logit_rows` follow those that are sampled from.
     """
-    num_rows = int(allocation.query_start_loc[-1])
-    num_logits = int(allocation.logit_start_loc[-1])
-    requests = allocation.row_to_request[:num_rows].long()
-    positions = allocation.row_positions[:num_rows]
+    # numpy: an operation on so little data takes it a tenth of what torch takes to dispatch it.
+    starts = allocation.query_start_loc.numpy().astype(np.int64)
+    num_rows, num_logits = int(starts[-1]), int(allocation.logit_start_loc[-1])
+    requests = allocation.row_to_request.numpy()[:num_rows]
+    positions = allocation.row_positions.numpy()[:num_rows]
     block_tables = _block_tables(batch.entries)
-    blocks = block_tables[requests, positions // block_size].long()
-    query_lens = allocation.query_start_loc.diff().long()
+    blocks = block_tables[requests, positions // block_size].astype(np.int64)
+    context_lens = tensors.first_positions.numpy() + np.diff(starts)
     return ModelBatch(
         token_ids=_token_ids(batch.entries, allocation.verify_lens, draft_token_ids),
-        positions=positions,
-        slot_mapping=blocks * block_size + positions % block_size,
-        query_start_loc=allocation.query_start_loc.long(),
-        context_lens=tensors.first_positions + query_lens,
-        block_tables=block_tables,
+        positions=torch.from_numpy(positions),
+        slot_mapping=torch.from_numpy(blocks * block_size + positions % block_size),
+        query_start_loc=torch.from_numpy(starts),
+        context_lens=torch.from_numpy(context_lens),
+        block_tables=torch.from_numpy(block_tables),
         logit_rows=_with_extra(allocation.logit_rows[:num_logits], extra_logit_rows),
         feature_layers=feature_layers,
     )
@@ -127,10 +129,10 @@ def _token_ids(
     return torch.tensor(token_ids, dtype=torch.int64)
 
 
-def _block_tables(entries: Sequence[BatchEntry]) -> torch.Tensor:
+def _block_tables(entries: Sequence[BatchEntry]) -> npt.NDArray[np.int32]:
     """int32 [R, max_blocks], padded with block 0, which no position of the request reaches."""
     longest = max(len(entry.request.block_ids) for entry in entries)
     tables = np.zeros((len(entries), longest), dtype=np.int32)
     for row, entry in zip(tables, entries, strict=True):
         row[: len(entry.request.block_ids)] = entry.request.block_ids
-    return torch.from_numpy(tables)
+    return tables

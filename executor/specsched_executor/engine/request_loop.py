@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+import numpy.typing as npt
 import structlog
+import torch
 from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.plan import (
     ROWS_BOUND_FLAG,
@@ -251,7 +254,12 @@ class RequestLoop(ABC):
         allowance: Allowance,
     ) -> None:
         num_accepted = outcome.verification.num_accepted
-        samples = tensors.samples
+        samples = tensors.samples.numpy()
+
+        def uint32(values: torch.Tensor) -> npt.NDArray[np.uint32]:
+            chosen: npt.NDArray[np.uint32] = values.numpy()[samples].astype(np.uint32)
+            return chosen
+
         report = StepReport(
             step_id=batch.step_id,
             num_tokens=outcome.num_rows,
@@ -262,11 +270,11 @@ class RequestLoop(ABC):
             context_tokens=batch.context_tokens,
             draft_ms=drafts.draft_ms,
             verify_ms=outcome.verify_ms,
-            slot_id=tensors.slot_ids[samples].numpy().astype("uint32"),
-            generation=tensors.generations[samples].numpy().astype("uint32"),
-            num_verified=outcome.verify_lens[samples].numpy().astype("uint32"),
-            num_accepted=num_accepted[samples].numpy().astype("uint32"),
-            teaches=tensors.teaches[samples].numpy(),
+            slot_id=uint32(tensors.slot_ids),
+            generation=uint32(tensors.generations),
+            num_verified=uint32(outcome.verify_lens),
+            num_accepted=uint32(num_accepted),
+            teaches=tensors.teaches.numpy()[samples],
         )
         self._gate.report(report)
         self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
