@@ -8,10 +8,14 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 __all__ = ["StatusInterceptor"]
 
 _log = structlog.get_logger(__name__)
+
+_MAX_LETTERS = 800
+"""Of a status; 8 KiB is all that the trailer of a call may have, and a letter may take 12 bytes."""
 
 _Handler = Any  # grpc.RpcMethodHandler, whose members grpc leaves untyped
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -53,11 +57,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         kind = next(kind for kind in kinds if getattr(handler, kind))
         guard = self._guard_stream if handler.response_streaming else self._guard_unary
         make: Callable[..., _Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(
-            guard(getattr(handler, kind), method),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
+        behavior, parse = getattr(handler, kind), handler.request_deserializer
+        if not handler.request_streaming:  # what gRPC cannot parse itself would end with UNKNOWN
+            behavior, parse = _parsing(behavior, parse), None
+        return make(guard(behavior, method), parse, handler.response_serializer)
 
     def _guard_unary(self, behavior: Callable[..., Awaitable[Any]], method: str) -> Any:
         async def guarded(request: Any, context: _Context) -> Any:
@@ -81,10 +84,27 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     async def _end(self, context: _Context, error: Exception, method: str) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):
             raise error
-        code = next((c for kind, c in self._status_of.items() if isinstance(error, kind)), None)
+        status_of = {**self._status_of, DecodeError: grpc.StatusCode.INVALID_ARGUMENT}
+        code = next((c for kind, c in status_of.items() if isinstance(error, kind)), None)
         if code is None:
             _log.error("call failed", method=method, exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, self._internal)
         if self._logs_refusals:
-            _log.warning("call refused", method=method, status=code.name, reason=str(error))
-        await context.abort(code, str(error))
+            _log.warning("call refused", method=method, status=code.name, reason=_told(error))
+        await context.abort(code, _told(error))
+
+
+def _parsing(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None) -> Any:
+    """`behavior` for a request that is still bytes."""
+    if parse is None:
+        return behavior
+    return lambda raw, context: behavior(parse(raw), context)
+
+
+def _told(error: Exception) -> str:
+    """The message, in a length that fits a status: gRPC drops a call whose trailer is too long."""
+    text = str(error)
+    if len(text) <= _MAX_LETTERS:
+        return text
+    half = _MAX_LETTERS // 2
+    return f"{text[:half]} ... ({len(text)} letters) ... {text[-half:]}"
