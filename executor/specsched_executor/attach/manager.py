@@ -105,8 +105,17 @@ class AttachManager:
         thread.start()
 
     def _poll(self) -> None:
+        last_reason = None
         while not self._stopping.wait(self._config.poll_ms / 1e3):
-            sockets = map(SchedulerEndpoint.of_socket, self._run_dir.scheduler_sockets())
+            try:
+                found = self._run_dir.scheduler_sockets()
+            except OSError as error:  # out of descriptors, say: that passes, this thread must not
+                if str(error) != last_reason:
+                    _log.warning("cannot look for schedulers", reason=str(error))
+                last_reason = str(error)
+                continue
+            last_reason = None
+            sockets = map(SchedulerEndpoint.of_socket, found)
             endpoints = [*sockets, *self._config.endpoints]
             with self._lock:
                 for candidate in self._candidates.due(endpoints):
@@ -136,7 +145,7 @@ class AttachManager:
         shares_memory = self._config.shares_memory and endpoint.is_local
         try:
             offer = self._lanes.open_lane(share_memory=shares_memory)
-        except (LaneError, HandoffError) as error:
+        except (LaneError, HandoffError, OSError) as error:
             self._candidates.failed(candidate, str(error))
             return
         run_inline = partial(self._lanes.run_inline, offer.lane)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,7 +169,8 @@ class SharedMemoryTransport:
         self._is_closed = True
         self._lanes.close()
         self._handoff.close()
-        self._handoff.path.parent.rmdir()
+        with suppress(FileNotFoundError):  # somebody may have removed the run directory
+            self._handoff.path.parent.rmdir()
 
     def counters(self) -> TransportCounters:
         """A snapshot; any thread."""

@@ -83,6 +83,33 @@ def test_stale_socket_is_retried_until_someone_serves(run_dir, lanes, attacher):
     scheduler.stop()
 
 
+def test_looking_goes_on_after_it_was_not_possible(run_dir, lanes, attacher, monkeypatch):
+    """Two ways to run out of descriptors: to look into the folder, to open a lane."""
+    look, open_lane = type(run_dir).scheduler_sockets, lanes.open_lane
+    failures = iter([OSError(24, "Too many open files")] * 3)
+
+    def sometimes(self, real=look):
+        for error in failures:
+            raise error
+        return real(self)
+
+    lane_failures = iter([OSError(24, "Too many open files")])
+
+    def seldom(**options):
+        for error in lane_failures:
+            raise error
+        return open_lane(**options)
+
+    monkeypatch.setattr(type(run_dir), "scheduler_sockets", sometimes)
+    monkeypatch.setattr(lanes, "open_lane", seldom)
+    with capture_logs() as logs:
+        attacher()
+        scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+        lanes.wait_for(("ready", 0), ("activate", 0))
+    assert sum(line["event"] == "cannot look for schedulers" for line in logs) == 1
+    scheduler.stop()
+
+
 def _refuse(hello, requests, context):
     context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the executor speaks 1..1, I speak 2..3")
     yield

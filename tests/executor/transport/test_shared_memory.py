@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -363,6 +364,12 @@ def test_only_ready_lanes_can_be_activated(transport: SharedMemoryTransport):
         transport.activate(0)
     with pytest.raises(LaneError, match="lane 3 is not open"):
         transport.lane_ready(3)
+
+
+def test_close_minds_no_run_directory_that_is_gone(tmp_path: Path):
+    transport = SharedMemoryTransport(RunDir.open(tmp_path / "run"), RegionShape(2, 2))
+    shutil.rmtree(tmp_path / "run")
+    transport.close()
 
 
 def test_close_removes_the_socket_and_its_folder(tmp_path: Path):
