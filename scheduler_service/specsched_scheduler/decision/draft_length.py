@@ -36,7 +36,7 @@ from specsched_scheduler.decision.step import PolicyRule
 
 __all__ = ["DraftLength", "DraftLengthPlan", "next_draft_tokens"]
 
-HYSTERESIS = 0.01
+HYSTERESIS = 0.02
 MIN_STEPS_APART = 64
 MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
 """Request-steps, and steps, that a position must have been seen in before it moves the length."""

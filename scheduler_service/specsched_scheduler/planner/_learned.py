@@ -150,10 +150,11 @@ def _numbers(cost: CostTable) -> npt.NDArray[np.float64]:
 
 
 @njit(cache=True, nogil=True)
-def take_publication(learned: Any) -> Any:
-    """Index of the buffer to decide by, until this is called again."""
-    published = load_acquire(learned.words, _PUBLISHED)
-    store_release(learned.words, _TAKEN, published)
+def take_publication(words: Any) -> Any:
+    """Index of the buffer to decide by, until this is called again. words: of LearnedBuffers; a
+    tuple of many arrays handed on makes much code."""
+    published = load_acquire(words, _PUBLISHED)
+    store_release(words, _TAKEN, published)
     return published & 1
 
 
@@ -192,12 +193,12 @@ def cost_of(learned: Any, buffer: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def wanted_probe(learned: Any) -> Any:
+def wanted_probe(words: Any) -> Any:
     """Rows to be tried, 0 for none."""
-    return load_relaxed(learned.words, _PROBE_ROWS)
+    return load_relaxed(words, _PROBE_ROWS)
 
 
 @njit(cache=True, nogil=True)
-def take_probe(learned: Any) -> None:
+def take_probe(words: Any) -> None:
     """The rows wanted are run in this step."""
-    store_relaxed(learned.words, _PROBE_ROWS, 0)
+    store_relaxed(words, _PROBE_ROWS, 0)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from specsched_protocol.compiling import njit
-from specsched_protocol.fairness import INITIAL_RECENT
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.shm import lane
 from specsched_protocol.shm.atomics import (
@@ -27,13 +26,19 @@ from specsched_protocol.shm.plan_arrays import (
 )
 from specsched_protocol.shm.seqlock import EMPTY, INVALID, OK, TORN
 
-from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate_rows
 from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
-from specsched_scheduler.decision.draft_length import DraftLengthPlan, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
-from specsched_scheduler.decision.step import PolicyRule, StepInput, StepPlan
+from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
+from specsched_scheduler.planner._applied import (
+    as_probe,
+    calibrated,
+    draft_tokens_of,
+    make_fair,
+    probed_budget,
+    use_all,
+)
 from specsched_scheduler.planner._clock import (
     drain_eventfd,
     monotonic_ns,
@@ -47,7 +52,6 @@ from specsched_scheduler.planner._learned import (
     cost_of,
     take_probe,
     take_publication,
-    wanted_probe,
 )
 from specsched_scheduler.planner._state import add_to
 from specsched_scheduler.planner._tape import append_step
@@ -59,15 +63,10 @@ INTERRUPTED = 0
 NEEDS_PYTHON = 1
 """A step was read whose policy only Python can run; `publish_plan` answers it."""
 
-_PYTHON, _FIXED = int(PolicyCode.PYTHON), int(PolicyCode.FIXED)
-_THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
-_SHORT = 0xFFFF
+_PYTHON, _SLO = int(PolicyCode.PYTHON), int(PolicyCode.SLO)
 _REPAIRED = int(DecisionFlags.REPAIRED)
 _PRIOR = int(DecisionFlags.PRIOR)
-_CAPPED = int(DecisionFlags.CAPPED)
-_PROBE = int(DecisionFlags.PROBE)
 _ROWS_BOUND = int(DecisionFlags.ROWS_BOUND)
-_SLO = int(PolicyCode.SLO)
 _MAX_TRIES = 64
 
 
@@ -83,17 +82,17 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
             return INTERRUPTED
         if _read_step(memory, publication, state) != OK:
             continue
-        draft_tokens = _next_draft_tokens(settings.rule, memory.layout, state)
+        draft_tokens = draft_tokens_of(settings.rule, memory.layout, state)
         state.entry[lane.NEXT_DRAFT_TOKENS] = draft_tokens
         if settings.rule.fairness > 0.0:
-            _make_fair(state, settings.rule.fairness)
-        buffer = take_publication(learned)
-        confidence = _calibrate(calibration_of(learned, buffer), state)
+            make_fair(state, settings.rule.fairness)
+        buffer = take_publication(learned.words)
+        confidence = calibrated(calibration_of(learned, buffer), state)
         if settings.rule.code == _PYTHON:
             state.calibrated[:] = confidence
             return NEEDS_PYTHON
         request = state.request
-        probed = _probed_budget(learned, settings.rule, request)
+        probed = probed_budget(learned.words, settings.rule.code, request)
         step = StepInput(
             confidence,
             request.num_draft_tokens,
@@ -107,11 +106,11 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
             request.fixed[MAX_BUDGET] if probed < 0 else probed,
             draft_tokens,
         )
-        rule = settings.rule if probed < 0 else _all_of(settings.rule, memory.layout)
+        rule = settings.rule if probed < 0 else use_all(settings.rule, memory.layout)
         plan = decide_step(rule, step, cost_of(learned, buffer), state.prior, state.workspace)
         if probed >= 0:
-            plan = _as_probe(plan)
-            take_probe(learned)
+            plan = as_probe(plan)
+            take_probe(learned.words)
         publish_plan(memory, settings, state, plan)
 
 
@@ -177,81 +176,6 @@ def _gather(memory: Any, state: Any) -> int:
         state.gathered.num_valid[: fixed[NUM_REQUESTS]] = 0
         add_to(state.counters, state_words.NUM_MISSING_CONFIDENCES, 1)
     return TORN if status == TORN else OK
-
-
-# ===================== What was learned =====================
-
-
-@njit(cache=True, nogil=True)
-def _next_draft_tokens(rule: Any, layout: Any, state: Any) -> Any:
-    """Length of the drafts made at the end of the step in `state`."""
-    packed = load_relaxed(state.draft_plan, 0)
-    plan = DraftLengthPlan(packed & _SHORT, packed >> 32, packed >> 16 & _SHORT)
-    return next_draft_tokens(rule, state.request.fixed[STEP_ID], plan, layout.max_draft_tokens)
-
-
-@njit(cache=True, nogil=True)
-def _make_fair(state: Any, alpha: float) -> None:
-    """specsched_protocol.fairness.fair_weights on the private copy of the request."""
-    request = state.request
-    for row in range(request.fixed[NUM_REQUESTS]):
-        slot = np.int64(request.slot_id[row])
-        is_known = state.recent_generation[slot] == np.int64(request.generation[row])
-        recent = state.recent[slot] if is_known else INITIAL_RECENT
-        request.weight[row] *= recent**-alpha
-
-
-@njit(cache=True, nogil=True)
-def _calibrate(calibration: Any, state: Any) -> Any:
-    """Confidences of the step in `state` as probabilities that hold; the raw ones are left."""
-    raw, request = state.gathered.confidence, state.request
-    store_relaxed(state.counters, state_words.IS_RAW, calibration.is_identity)
-    if calibration.is_identity != 0:
-        return raw
-    num_rows = request.fixed[NUM_REQUESTS]
-    for row in range(num_rows):
-        state.sampling_class[row] = GREEDY if request.is_greedy[row] else SAMPLED
-    calibrate_rows(calibration, state.sampling_class, num_rows, raw, state.calibrated)
-    return state.calibrated
-
-
-@njit(cache=True, nogil=True)
-def _probed_budget(learned: Any, rule: Any, request: Any) -> Any:
-    """The budget by which this step has the rows that the learner wants tried, -1 for none.
-
-    Only where the policy weighs tokens against time, and not beside a prefill chunk, whose rows
-    cost otherwise.
-    """
-    fixed = request.fixed
-    budget = wanted_probe(learned) - fixed[NUM_OTHER_TOKENS]
-    weighs_time = rule.code == _THROUGHPUT or rule.code == _RATIO  # noqa: PLR1714 - compiled
-    if budget < 0 or not weighs_time or fixed[NUM_PREFILL_TOKENS] > 0:
-        return np.int64(-1)
-    num_drafts = np.int64(0)
-    for row in range(fixed[NUM_REQUESTS]):
-        num_drafts += np.int64(request.num_draft_tokens[row]) if request.samples[row] else 0
-    return budget if budget <= min(num_drafts, fixed[MAX_BUDGET]) else np.int64(-1)
-
-
-@njit(cache=True, nogil=True)
-def _all_of(rule: Any, layout: Any) -> Any:
-    """The rule that uses its budget up."""
-    return PolicyRule(_FIXED, np.float64(layout.max_draft_tokens), np.inf, 0.0, rule.fairness)
-
-
-@njit(cache=True, nogil=True)
-def _as_probe(plan: Any) -> Any:
-    flags = (plan.flags & ~_CAPPED) | _PROBE
-    return StepPlan(
-        plan.budget,
-        NO_BUDGET_CAP,
-        plan.model_state,
-        flags,
-        plan.num_repaired,
-        plan.num_drafts,
-        plan.expected_tokens,
-        plan.expected_ms,
-    )
 
 
 # ===================== Writing =====================
