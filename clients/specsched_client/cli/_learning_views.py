@@ -13,6 +13,7 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 _BAR_CELLS = 32
+_SHARE_CELLS = 16
 _CURVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Confidences whose calibrated values are shown."""
 
@@ -39,18 +40,27 @@ def print_calibration(learning: pb.GetLearningResponse) -> None:
 
 def _class_table(name: str, part: pb.ClassLearning) -> Table:
     title = f"{name}: {part.num_drafts} drafts, {part.num_refits} fits, {part.num_changes} changes"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    curve = " ".join(f"{value:.1f}" for value in _CURVE)
-    for header in ("position", "temperature", "intercept", f"{curve} become"):
-        table.add_column(header, justify="right")
-    table.add_column("accepted (bar), expected raw (o), calibrated (x)")
+    caption = (
+        "T: temperature, b: intercept. Accepted up to a position (bar), expected by raw (o) and by"
+        " calibrated (x) confidences."
+    )
+    table = Table(
+        title=title, caption=caption, title_justify="left", caption_justify="left", box=None
+    )
+    table.pad_edge = False
+    curve = "".join(f"{value:.1f} "[1:] + " " for value in _CURVE).rstrip()
+    for header in ("pos", "T", "b", f"{curve} to", "acc", "raw", "cal"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for position, each in enumerate(part.positions):
         is_changed = each.temperature != 1.0 or each.intercept != 0.0
+        shares = (each.accepted_share, each.raw_share, each.calibrated_share)
         table.add_row(
             str(position),
             f"{each.temperature:.2f}" if is_changed else "-",
             f"{each.intercept:+.2f}" if is_changed else "-",
             " ".join(f"{_calibrated(value, each):.2f}"[1:] for value in _CURVE),
+            *(f"{share:.0%}" if each.num_drafts else "-" for share in shares),
             _share_bar(each) if each.num_drafts else "not seen",
         )
     return table
@@ -63,14 +73,11 @@ def _calibrated(confidence: float, position: pb.PositionLearning) -> float:
 
 
 def _share_bar(position: pb.PositionLearning) -> Text:
-    cells = ["="] * round(position.accepted_share * _BAR_CELLS)
-    cells += [" "] * (_BAR_CELLS - len(cells))
+    cells = ["="] * round(position.accepted_share * _SHARE_CELLS)
+    cells += [" "] * (_SHARE_CELLS - len(cells))
     for share, mark in ((position.raw_share, "o"), (position.calibrated_share, "x")):
-        cells[min(int(share * _BAR_CELLS), _BAR_CELLS - 1)] = mark
-    return Text(
-        f"|{''.join(cells)}| {position.accepted_share:.0%} of {position.num_drafts}:"
-        f" {position.raw_share:.0%} raw, {position.calibrated_share:.0%} calibrated"
-    )
+        cells[min(int(share * _SHARE_CELLS), _SHARE_CELLS - 1)] = mark
+    return Text(f"|{''.join(cells)}|")
 
 
 # ===================== Cost =====================

@@ -205,8 +205,8 @@ class DraftLength:
         gain, speed = self._gain[self._bucket], self._speed(self._bucket)
         reach = max(length, 1)
         ratio = gain[reach - 1] ** (1.0 / reach)
-        beyond = gain[reach - 1] * np.cumsum(ratio ** np.arange(1, self._max_draft_tokens))
-        tokens = 1.0 + gain[:reach].sum() + beyond[: self._max_draft_tokens - reach].sum()
+        beyond = gain[reach - 1] * ratio ** np.arange(1, self._max_draft_tokens - reach + 1)
+        tokens = 1.0 + gain[:reach].sum() + beyond.sum()
         extra = self._extra[self._bucket].sum()
         return bool(tokens / (1.0 + extra) * _HOPE > speed[length])
 
