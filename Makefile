@@ -6,6 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 BENCH ?= tests/bench
 BENCH_DIR ?= docs/benchmarks/raw
+SOAK ?= --minutes 20
 TESTS ?= tests
 JOBS ?= 2
 RUN := .venv/bin/python -m
@@ -14,7 +15,7 @@ BASELINE := released/specsched_v1.binpb
 
 export PYTHON
 
-.PHONY: help setup demo test lint types protos protos-check protos-release bench format clean
+.PHONY: help setup demo test lint types protos protos-check protos-release bench soak format clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -48,6 +49,9 @@ protos-release: protos-check ## at a release: make the present protos the baseli
 
 bench: setup ## run the measurements (one file: BENCH=tests/bench/..., output: BENCH_DIR=...)
 	$(RUN) pytest -m bench --timeout=0 -s --bench-dir="$(BENCH_DIR)" $(BENCH)
+
+soak: setup ## swap, kill and stop schedulers under load for 20 minutes (options: SOAK="--swaps 20 --kills 20")
+	$(RUN) scripts.soak $(SOAK)
 
 format: setup ## let ruff rewrite what it can
 	$(RUN) ruff check --fix .
