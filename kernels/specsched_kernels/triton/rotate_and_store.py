@@ -67,33 +67,40 @@ def _rotate_and_store_kernel(
     cos = tl.load(angle_ptr, mask=is_dim, other=0.0)[None, :]
     sin = tl.load(angle_ptr + HALF, mask=is_dim, other=0.0)[None, :]
     row_ptr = heads_ptr + row * (NUM_HEADS + 2 * NUM_KV_HEADS) * (2 * HALF)
-    dtype = heads_ptr.dtype.element_ty
 
     head = tl.arange(0, BLOCK_HEADS)
     mask = (head < NUM_HEADS)[:, None] & is_dim[None, :]
     pair_ptr = row_ptr + (head * (2 * HALF))[:, None] + dim[None, :]
-    first = tl.load(pair_ptr, mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(pair_ptr + HALF, mask=mask, other=0.0).to(tl.float32)
-    tl.store(pair_ptr, (first * cos - second * sin).to(dtype), mask=mask)
-    tl.store(pair_ptr + HALF, (second * cos + first * sin).to(dtype), mask=mask)
+    first, second = _rotated(pair_ptr, mask, cos, sin, HALF)
+    tl.store(pair_ptr, first, mask=mask)
+    tl.store(pair_ptr + HALF, second, mask=mask)
 
     slot = tl.load(slot_ptr + row)
     if slot >= 0:
-        head = tl.arange(0, BLOCK_KV_HEADS)
-        mask = (head < NUM_KV_HEADS)[:, None] & is_dim[None, :]
-        pair = (head * (2 * HALF))[:, None] + dim[None, :]
-        cache = (slot // BLOCK_SIZE) * block_stride + (slot % BLOCK_SIZE) * token_stride + pair
-        cache_dtype = key_cache_ptr.dtype.element_ty
+        kv_head = tl.arange(0, BLOCK_KV_HEADS)
+        is_kv = (kv_head < NUM_KV_HEADS)[:, None] & is_dim[None, :]
+        pair = (kv_head * (2 * HALF))[:, None] + dim[None, :]
+        start = (slot // BLOCK_SIZE) * block_stride + (slot % BLOCK_SIZE) * token_stride
         key_ptr = row_ptr + NUM_HEADS * (2 * HALF) + pair
-        first = tl.load(key_ptr, mask=mask, other=0.0).to(tl.float32)
-        second = tl.load(key_ptr + HALF, mask=mask, other=0.0).to(tl.float32)
-        # Rounded as the unfused kernels do, which rotate keys in place first.
-        rotated = (first * cos - second * sin).to(dtype)
-        tl.store(key_cache_ptr + cache, rotated.to(cache_dtype), mask=mask)
-        rotated = (second * cos + first * sin).to(dtype)
-        tl.store(key_cache_ptr + cache + HALF, rotated.to(cache_dtype), mask=mask)
         value_ptr = key_ptr + NUM_KV_HEADS * (2 * HALF)
-        value = tl.load(value_ptr, mask=mask, other=0.0)
-        tl.store(value_cache_ptr + cache, value.to(cache_dtype), mask=mask)
-        value = tl.load(value_ptr + HALF, mask=mask, other=0.0)
-        tl.store(value_cache_ptr + cache + HALF, value.to(cache_dtype), mask=mask)
+        low, high = _rotated(key_ptr, is_kv, cos, sin, HALF)
+        _store_pair(key_cache_ptr + start + pair, low, high, is_kv, HALF)
+        low = tl.load(value_ptr, mask=is_kv, other=0.0)
+        high = tl.load(value_ptr + HALF, mask=is_kv, other=0.0)
+        _store_pair(value_cache_ptr + start + pair, low, high, is_kv, HALF)
+
+
+@triton.jit
+def _rotated(pair_ptr, mask, cos, sin, HALF: tl.constexpr):
+    """Both halves of heads, rotated and rounded to their dtype as the unfused kernels do."""
+    dtype = pair_ptr.dtype.element_ty
+    first = tl.load(pair_ptr, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(pair_ptr + HALF, mask=mask, other=0.0).to(tl.float32)
+    return (first * cos - second * sin).to(dtype), (second * cos + first * sin).to(dtype)
+
+
+@triton.jit
+def _store_pair(cache_ptr, first, second, mask, HALF: tl.constexpr):
+    dtype = cache_ptr.dtype.element_ty
+    tl.store(cache_ptr, first.to(dtype), mask=mask)
+    tl.store(cache_ptr + HALF, second.to(dtype), mask=mask)
