@@ -45,7 +45,9 @@ class DSparkDrafter:
         if config.has_own_embeddings:
             embedding = checkpoint.tensors["embed_tokens.weight"].float()
             lm_head = make_linear(checkpoint.tensors["lm_head.weight"].float())
-        self._backbone = Backbone(checkpoint, embedding, make_linear)
+        # Features are taken in every step, also in one that drafts nothing: cheaply, then.
+        in_target_dtype = LinearFactory(linear_layout, target.embedding.dtype)
+        self._backbone = Backbone(checkpoint, embedding, in_target_dtype)
         self._heads = SequentialHeads(checkpoint, lm_head, make_linear)
         context = max_context_tokens or target.config.max_context_tokens
         self._cache = DraftCache(config, num_slots, context)
