@@ -17,7 +17,7 @@ Positions that are not drafted are learned from probes: longer drafts in two ste
 which the second counts, for only there did the budget rest on confidences. Most probes go no
 further than the next longer profiled length, since what that does not bring the rest will not
 either. For where drafts cost about the same however long they are some are full: one in four where
-that could be worth it, if acceptance goes on falling as it did, and else one in sixteen.
+that could be worth it, by what the last ones brought, and else one in sixteen.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NUM_PROBE_STEPS = 2
 FULL_PROBES, FULL_PROBES_HOPELESS = 4, 16
 """Of so many probes one is full, where that could be worth it and where not."""
 _HOPE = 1.1
-"""By how much such an expectation may be too low."""
+"""By how much that may have changed since."""
 _MAX_BUCKETS = 17
 """Batch sizes by powers of two, up to 2^16."""
 _LOAD_SHARE = 1 / 32
@@ -200,15 +200,9 @@ class DraftLength:
         return self._max_draft_tokens if is_full else int(longer[0])
 
     def _could_be_longer(self, length: int) -> bool:
-        """Whether full drafts may be worth it, if acceptance falls as from one position to the next
-        up to `length`."""
-        gain, speed = self._gain[self._bucket], self._speed(self._bucket)
-        reach = max(length, 1)
-        ratio = gain[reach - 1] ** (1.0 / reach)
-        beyond = gain[reach - 1] * ratio ** np.arange(1, self._max_draft_tokens - reach + 1)
-        tokens = 1.0 + gain[:reach].sum() + beyond.sum()
-        extra = self._extra[self._bucket].sum()
-        return bool(tokens / (1.0 + extra) * _HOPE > speed[length])
+        """Whether drafts of some greater length may be worth it, by what full ones brought last."""
+        speed = self._speed(self._bucket)
+        return bool(speed[length + 1 :].max(initial=0.0) * _HOPE > speed[length])
 
 
 def outcome_by_position(

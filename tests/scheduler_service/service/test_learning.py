@@ -137,8 +137,8 @@ async def test_overconfidence_is_mended_in_decisions_and_told_to_the_executor(sc
     assert learning.counters.num_paired_drafts > 200
     assert learning.counters.num_lost_reports == learning.counters.num_lost_confidences == 0
     assert learning.sampled.positions[0].raw_share == pytest.approx(0.9, abs=0.01)
-    assert learning.sampled.positions[0].accepted_share == pytest.approx(0.1, abs=0.03)
-    assert learning.sampled.positions[0].calibrated_share == pytest.approx(0.1, abs=0.05)
+    assert learning.sampled.positions[0].accepted_share == pytest.approx(0.1, abs=0.06)
+    assert learning.sampled.positions[0].calibrated_share == pytest.approx(0.1, abs=0.08)
     assert learning.greedy.num_drafts == 0
     told = await stream.receive("calibration")
     while told.sampled.intercept[0] == 0.0:
