@@ -35,7 +35,6 @@ HELLO = pb.Hello(
     model=pb.ModelFacts(name="tiny", max_requests=MAX_REQUESTS, max_draft_tokens=K),
     cost=COST,
 )
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "demo-trace.parquet"
 
 
 def record(directory: Path, num_steps: int, **limits: int) -> int:
@@ -55,6 +54,15 @@ def record(directory: Path, num_steps: int, **limits: int) -> int:
         rig.close()
         recorder.close()
     return recorder.num_left_out  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 120 steps, recorded beside a real planner."""
+    directory = tmp_path_factory.mktemp("recorded")
+    record(directory, 120)
+    (file,) = (directory / "trace").iterdir()
+    return file
 
 
 def test_what_was_seen_decided_and_told_is_read_back(tmp_path: Path):
@@ -81,8 +89,8 @@ def test_files_rotate_and_stay_within_their_bounds(tmp_path: Path):
     assert not [file for file in files if file.suffix != ".parquet"]
 
 
-def test_replay_of_the_same_policy_changes_little_and_off_verifies_nothing():
-    files = list(read_trace_files(FIXTURE))
+def test_policies_are_judged_on_recorded_steps(trace: Path):
+    files = list(read_trace_files(trace))
     totals = {}
     for text in ("throughput", "off", "fixed(7)"):
         totals[text] = ReplayTotals()
@@ -98,28 +106,28 @@ def test_replay_of_the_same_policy_changes_little_and_off_verifies_nothing():
         assert each.to_json()["new"]["regret_tokens_per_step"] >= 0
 
 
-def test_command_prints_and_plots(tmp_path: Path):
+def test_command_prints_and_plots(tmp_path: Path, trace: Path):
     app = Typer()
     app.command()(replay_command)
     picture = tmp_path / "replay.png"
     done = CliRunner().invoke(
-        app, [str(FIXTURE), "--policy", "fixed(2)", "--json", "--plot", str(picture)]
+        app, [str(trace), "--policy", "fixed(2)", "--json", "--plot", str(picture)]
     )
     assert done.exit_code == 0, done.output
     report = json.loads(done.output)
     assert report["policy"] == "fixed(2)"
     assert report["new"]["tokens_per_second"] > 0
     assert picture.stat().st_size > 1000
-    assert CliRunner().invoke(app, [str(FIXTURE), "--policy", "nonsense"]).exit_code == 2
+    assert CliRunner().invoke(app, [str(trace), "--policy", "nonsense"]).exit_code == 2
 
 
-def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path):
+def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, trace: Path):
     other = tmp_path / "other.parquet"
-    pq.write_table(pq.read_table(FIXTURE).select(["step_id"]), other)
-    with pytest.raises(TraceError, match=r"other.parquet: not a trace, without budget"):
+    pq.write_table(pq.read_table(trace).select(["step_id"]), other)
+    with pytest.raises(TraceError, match=r"other.parquet: not a trace, without .*budget"):
         list(read_trace_files(other))
     broken = tmp_path / "broken.parquet"
-    broken.write_bytes(FIXTURE.read_bytes()[:1000])
+    broken.write_bytes(trace.read_bytes()[:1000])
     with pytest.raises(TraceError, match=r"broken\.parquet"):
         list(read_trace_files(broken))
 
