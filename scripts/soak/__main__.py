@@ -68,9 +68,7 @@ def _run(rig: Rig, load: Load, events: Iterator[str], rng: random.Random) -> dic
     before = resources(rig.executor.pid)
     for event in events:
         _phase(rig, load, reports, event, rng)
-        print(
-            f"soak: {event}, active: {rig.active()}, {load.phase.num_answers} answers", flush=True
-        )
+        print(f"soak: {event}, active: {rig.active()}, {reports[event].num_answers} answers by now")
         if load.faults:
             break
     _phase(rig, load, reports, "quiet", rng)

@@ -106,6 +106,24 @@ def test_policies_are_judged_on_recorded_steps(trace: Path):
         assert each.to_json()["new"]["regret_tokens_per_step"] >= 0
 
 
+DEMO = Path(__file__).parents[2] / "fixtures" / "demo-trace.parquet"
+
+
+def test_demo_is_replayed_as_it_was_recorded():
+    """The recorded policy, decided anew from the trace alone, differs by what was learned only."""
+    (file,) = read_trace_files(DEMO)
+    totals = ReplayTotals()
+    for step in replay([file], build_policy(file.policy)):
+        totals.add(step)
+        assert step.new.regret >= 0
+    report = totals.to_json()
+    assert file.policy == "throughput"
+    assert totals.num_outcomes > 0.9 * totals.num_steps > 20
+    assert report["new"]["mean_expected_tokens"] == pytest.approx(
+        report["recorded"]["mean_expected_tokens"], rel=0.1
+    )
+
+
 def test_command_prints_and_plots(tmp_path: Path, trace: Path):
     app = Typer()
     app.command()(replay_command)
