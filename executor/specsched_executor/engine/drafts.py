@@ -85,7 +85,10 @@ class DraftTable:
         """float32 [R, k, V]; garbage past each request's drafts. None: a point mass on each."""
         if self._distribution is None:
             return None
-        rows = self._rows[slot_ids].clamp(max=max(0, self._distribution.shape[0] - 1))
+        num_rows = self._distribution.shape[0]
+        rows = self._rows[slot_ids].clamp(max=max(0, num_rows - 1))
+        if len(rows) <= num_rows and torch.equal(rows, torch.arange(len(rows))):
+            return self._distribution[: len(rows)]  # as most steps find it: nothing is copied
         return self._distribution[rows]
 
     def prior(self) -> torch.Tensor:

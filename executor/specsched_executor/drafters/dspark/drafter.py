@@ -48,7 +48,7 @@ class DSparkDrafter:
         # Features are taken in every step, also in one that drafts nothing: cheaply, then.
         in_target_dtype = LinearFactory(linear_layout, target.embedding.dtype)
         self._backbone = Backbone(checkpoint, embedding, in_target_dtype)
-        self._heads = SequentialHeads(checkpoint, lm_head, make_linear)
+        self._heads = SequentialHeads(checkpoint, lm_head, in_target_dtype)
         context = max_context_tokens or target.config.max_context_tokens
         self._cache = DraftCache(config, num_slots, context)
 
@@ -83,11 +83,11 @@ class DSparkDrafter:
         token_ids[wanting, :num_tokens] = block.token_ids
         confidence[wanting, :num_tokens] = block.confidence
         confidence.masked_fill_(torch.arange(k) >= limits[:, None], torch.nan)
-        distribution = None
-        if block.distribution is not None:
-            vocab_size = block.distribution.shape[-1]
-            distribution = torch.zeros(num_requests, k, vocab_size)
-            distribution[wanting, :num_tokens] = block.distribution
+        distribution = block.distribution
+        if distribution is not None and distribution.shape[:2] != (num_requests, k):
+            spread = torch.zeros(num_requests, k, distribution.shape[-1])
+            spread[wanting, :num_tokens] = distribution
+            distribution = spread
         return DraftOutput(token_ids, limits, confidence, distribution)
 
     def observe(

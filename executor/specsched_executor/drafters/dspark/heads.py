@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from specsched_kernels.cpu.draw_drafts import draw_drafts
 
 from specsched_executor.drafters.dspark.checkpoint import DSparkCheckpoint
 from specsched_executor.model.linear import Linear, LinearFactory
 from specsched_executor.sampling import Purpose, keyed_uniforms
-from specsched_executor.sampling.distribution import draw
 
 __all__ = ["BlockDraft", "DrawKeys", "SequentialHeads"]
 
@@ -60,8 +60,14 @@ class SequentialHeads:
         num_requests, num_tokens, _ = hidden.shape
         base = self._lm_head(hidden.flatten(0, 1).contiguous())
         base = base.view(num_requests, num_tokens, -1)
-        drawing = torch.nonzero(keys.temperatures > 0)[:, 0]
-        distribution = torch.zeros_like(base) if drawing.numel() else None
+        is_drawing = bool((keys.temperatures > 0).any())
+        distribution = torch.zeros(base.shape) if is_drawing else None
+        uniforms = keyed_uniforms(
+            keys.seeds[:, None],
+            keys.positions[:, None] + torch.arange(num_tokens),
+            Purpose.DRAFT,
+            keys.step_id,
+        )
         token_ids = torch.empty(num_requests, num_tokens, dtype=torch.int64)
         confidence = torch.empty(num_requests, num_tokens)
         previous = anchor_ids
@@ -69,14 +75,14 @@ class SequentialHeads:
             code = self._codes[previous]
             score = hidden[:, j] @ self._hidden_weight + code @ self._code_weight
             confidence[:, j] = torch.sigmoid(score + self._confidence_bias)
-            logits = base[:, j] + self._bias_of(code)
-            previous = logits.argmax(dim=-1)
-            if distribution is not None:
-                scaled = logits[drawing] / keys.temperatures[drawing, None]
-                distribution[drawing, j] = torch.softmax(scaled, dim=-1)
-                uniforms = keyed_uniforms(
-                    keys.seeds[drawing], keys.positions[drawing] + j, Purpose.DRAFT, keys.step_id
-                )
-                previous = previous.index_put((drawing,), draw(distribution[drawing, j], uniforms))
-            token_ids[:, j] = previous
+            logits = self._bias_of(code).add_(base[:, j])
+            draw_drafts(
+                logits.numpy(),
+                keys.temperatures.numpy(),
+                uniforms.numpy(),
+                j,
+                token_ids.numpy(),
+                None if distribution is None else distribution.numpy(),
+            )
+            previous = token_ids[:, j]
         return BlockDraft(token_ids, confidence, distribution)
