@@ -74,7 +74,7 @@ def test_a_taken_port_is_refused_before_anything_is_loaded(tmp_path):
 
 
 def test_what_was_taken_is_given_back_when_a_later_part_cannot_be_made(tmp_path, monkeypatch):
-    def broken(*parts):
+    def broken(*parts, **options):
         raise ValueError("no room for the cache")
 
     monkeypatch.setattr(assembly, "Engine", broken)
