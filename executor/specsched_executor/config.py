@@ -8,14 +8,15 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from specsched_executor.link_config import LINK_OPTIONS, SchedulerLinkConfig
+from specsched_executor.device_config import DeviceConfig
+from specsched_executor.link_config import LINK_OPTIONS
 
 __all__ = ["ExecutorConfig"]
 
 _FALLBACK = re.compile(r"hold|off|embedded|fixed\((?P<k>\d{1,4})\)")
 
 
-class ExecutorConfig(SchedulerLinkConfig):
+class ExecutorConfig(DeviceConfig):
     """How one executor runs; every field is a flag and an environment variable."""
 
     env_prefix = "SPECSCHED_EXECUTOR_"
@@ -26,8 +27,8 @@ class ExecutorConfig(SchedulerLinkConfig):
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="Precision of the weights and matrix products; auto: bfloat16 on a CPU with"
-        " matrix units for it, else float32",
+        description="Precision of the weights and matrix products; auto: bfloat16 on a GPU and on a"
+        " CPU with matrix units for it, else float32",
     )
     served_model_name: str | None = Field(
         None, min_length=1, description="Name clients see; none: that of the file or folder"

@@ -78,3 +78,15 @@ def test_config_and_command_import_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_options_of_graphs_need_a_gpu_and_do_not_contradict_each_other():
+    assert _load(capture_sizes="1,2,64").capture_sizes == [1, 2, 64]
+    with pytest.raises(ConfigError, match="capture_sizes has no effect with device = cpu"):
+        _load(device="cpu", capture_sizes=[1, 16])
+    with pytest.raises(ConfigError, match="enforce_eager has no effect with device = cpu"):
+        _load(device="cpu", enforce_eager=True)
+    with pytest.raises(ConfigError, match="capture_sizes has no effect with enforce_eager"):
+        _load(enforce_eager=True, capture_sizes=[1, 16])
+    with pytest.raises(ConfigError, match="capture_sizes"):
+        _load(capture_sizes="few")

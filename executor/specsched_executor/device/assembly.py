@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specsched_executor.core import Drafter, TargetModel
+from specsched_executor.core import Drafter, SamplingParams, TargetModel
 from specsched_executor.device.device_step import DeviceStep
 from specsched_executor.device.drafter import DeviceDrafter, NoDeviceDrafter
 from specsched_executor.device.graph_sizes import GraphSizes
@@ -14,6 +14,7 @@ from specsched_executor.device.graphs import CudaReplayer, Replayer, RerunReplay
 from specsched_executor.device.host_drafts import FedDrafter, MirroredDraftTable
 from specsched_executor.device.pipelined_loop import PipelinedLoop
 from specsched_executor.device.runner import DeviceRunner
+from specsched_executor.device.sampling_limits import check_sampling
 from specsched_executor.device.step_arrays import DeviceSizes
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.confidence_gate import ConfidenceGate
@@ -33,6 +34,11 @@ class DeviceParts:
     step: DeviceStep
     graphs: StepGraphs
     host_drafter: Drafter | None
+    num_kv_blocks: int
+
+    def check_sampling(self, params: SamplingParams) -> None:
+        """Raise RequestError, naming the parameter, for what steps on a device cannot do."""
+        check_sampling(params)
 
     def build_loop(
         self,
@@ -104,7 +110,8 @@ def build_device_parts(
     if replayer is None:
         is_cuda = step.device.type == "cuda"
         replayer = CudaReplayer(step.device) if is_cuda else RerunReplayer()
-    return DeviceParts(step, StepGraphs(step, graph_sizes, replayer), host_drafter)
+    graphs = StepGraphs(step, graph_sizes, replayer)
+    return DeviceParts(step, graphs, host_drafter, config.num_kv_blocks)
 
 
 def _release_nothing(slot_id: int) -> None:

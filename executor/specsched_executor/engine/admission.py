@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 
 from specsched_executor.core import (
     DeltaSink,
     GenerationRequest,
     ModelConfig,
     RequestError,
+    SamplingParams,
 )
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.blocks import BlockPool
@@ -27,13 +29,25 @@ __all__ = ["Admission"]
 _SEED_MASK = (1 << SEED_BITS) - 1
 
 
+def _accept_any(params: SamplingParams) -> None:
+    """What every engine refuses is checked besides."""
+
+
 class Admission:
-    """Checks requests and gives them their engine state. Immutable, so safe from any thread."""
+    """Checks requests and gives them their engine state. Immutable, so safe from any thread.
+
+    check_sampling: raises RequestError for what steps of this engine cannot do.
+    """
 
     def __init__(
-        self, model: ModelConfig, config: EngineConfig, detokenizer: Detokenizer | None
+        self,
+        model: ModelConfig,
+        config: EngineConfig,
+        detokenizer: Detokenizer | None,
+        check_sampling: Callable[[SamplingParams], None] = _accept_any,
     ) -> None:
         self._model = model
+        self._check_sampling = check_sampling
         self._config = config
         self._detokenizer = detokenizer
         self.max_context_tokens = min(
@@ -55,6 +69,7 @@ class Admission:
         """The state of the request's first output. Raises RequestError like `accept_all`."""
         self._check_prompt(request)
         validate_sampling(request.sampling, self._model.vocab_size)
+        self._check_sampling(request.sampling)
         if request.sampling.stop and self._detokenizer is None:
             raise RequestError("stop strings were given to an engine without a tokenizer")
         if not (math.isfinite(request.weight) and request.weight > 0):

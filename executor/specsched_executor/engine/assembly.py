@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from specsched_executor.core import Drafter, TargetModel
+from typing import Protocol
+
+from specsched_executor.core import Drafter, SamplingParams, TargetModel
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.drafting import Calibrations, Drafting
 from specsched_executor.engine.drafts import DraftTable
+from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.residency import Residency
 from specsched_executor.engine.slots import SlotTable
 from specsched_executor.engine.step_loop import StepLoop
 from specsched_executor.engine.target_pass import TargetPass
 
-__all__ = ["build_step_loop"]
+__all__ = ["LoopParts", "build_step_loop"]
+
+
+class LoopParts(Protocol):
+    """What an engine on a device is made of; see `specsched_executor.device`."""
+
+    def check_sampling(self, params: SamplingParams) -> None:
+        """Raise RequestError, naming the parameter, for what its steps cannot do."""
+
+    def build_loop(
+        self,
+        gate: ConfidenceGate,
+        config: EngineConfig,
+        delivery: Delivery,
+        calibrations: Calibrations = ...,
+    ) -> RequestLoop:
+        """The loop, once."""
 
 
 def build_step_loop(

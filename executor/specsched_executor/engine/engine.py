@@ -17,12 +17,13 @@ from specsched_executor.core import (
 )
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.admission import Admission
-from specsched_executor.engine.assembly import build_step_loop
+from specsched_executor.engine.assembly import LoopParts, build_step_loop
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.counters import EngineStats
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.drafting import Calibrations
+from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.stopping import Detokenizer
 from specsched_executor.transport.base import PlanTransport
 
@@ -42,7 +43,8 @@ class Engine:
     happens.
     Sinks are called from the engine's thread and must not block. `detokenizer` is needed for stop
     strings only. The transport is the caller's to close, after `stop`. calibrations: what drafts
-    are ranked by, asked for between two steps.
+    are ranked by, asked for between two steps. device: what runs the steps in place of `model` on
+    this thread; `drafter` is then theirs already.
     """
 
     def __init__(
@@ -54,13 +56,19 @@ class Engine:
         detokenizer: Detokenizer | None = None,
         *,
         calibrations: Calibrations = lambda: None,
+        device: LoopParts | None = None,
     ) -> None:
-        self._admission = Admission(model.config, config, detokenizer)
         self._delivery = Delivery(self._forget)
         gate = ConfidenceGate(transport, config.max_num_seqs * config.max_draft_tokens)
-        self._loop = build_step_loop(
-            model, drafter, gate, config, self._delivery, calibrations=calibrations
-        )
+        self._loop: RequestLoop
+        if device is None:
+            self._admission = Admission(model.config, config, detokenizer)
+            self._loop = build_step_loop(
+                model, drafter, gate, config, self._delivery, calibrations=calibrations
+            )
+        else:
+            self._admission = Admission(model.config, config, detokenizer, device.check_sampling)
+            self._loop = device.build_loop(gate, config, self._delivery, calibrations)
         self._wake = threading.Condition()
         self._unfinished: dict[ActiveRequest, None] = {}  # in arrival order
         self._by_id: dict[str, list[ActiveRequest]] = {}  # those of them that nobody aborted

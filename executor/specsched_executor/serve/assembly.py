@@ -23,6 +23,8 @@ from specsched_executor.attach import (
 )
 from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.config import ExecutorConfig
+from specsched_executor.device import DeviceParts
+from specsched_executor.drafters import NoDrafter
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.gateway import GatewayConfig, check_port
 from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
@@ -37,6 +39,8 @@ from specsched_executor.transport.none import NoTransport
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
 from .cost import cost_message
+from .device_choice import choose_device
+from .device_parts import build_parts, device_engine_config, graph_sizes
 from .drafter import build_drafter, choose_drafter, drafter_calibration
 from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
 from .progress import status
@@ -102,15 +106,21 @@ def build_executor(config: ExecutorConfig) -> Executor:
         RunDir.open(config.run_dir).check_executor_socket()
     if config.effective_scheduler == "in-process":
         check_policy(config.policy or DEFAULT_POLICY, config.max_draft_tokens)
+    config = choose_device(config)
+    if config.device == "cuda":
+        graph_sizes(config, max_draft_tokens=config.max_draft_tokens)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     loaded = _load(config)
     config = choose_drafter(config, loaded.config)
-    sizes = engine_config(config, loaded.config)
-    cost = cost_message(config, loaded, sizes)
-    drafter = build_drafter(config, loaded, sizes)
+    sizes, parts = _on_device(config, loaded, engine_config(config, loaded.config))
+    cost = cost_message(config, loaded, sizes, parts)
+    drafter = build_drafter(config, loaded, sizes) if parts is None else NoDrafter()
     calibration = drafter_calibration(config)
-    transport, attacher = _connect(config, loaded, sizes, cost, calibration)
+    capture_sizes = () if parts is None else parts.graphs.rows
+    transport, attacher = _connect(
+        config, loaded, sizes, cost, calibration, capture_sizes=capture_sizes
+    )
     with ExitStack() as undo:
         undo.callback(transport.close)
         engine = Engine(
@@ -120,14 +130,28 @@ def build_executor(config: ExecutorConfig) -> Executor:
             sizes,
             loaded.tokenizer,
             calibrations=_calibrations(transport, calibration, config.max_draft_tokens),
+            device=parts,
         )
         undo.pop_all()
     return Executor(loaded, engine, sizes, transport, attacher)
 
 
+def _on_device(
+    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
+) -> tuple[EngineConfig, DeviceParts | None]:
+    """Sizes as the memory of a GPU allows, and what runs there; None on a CPU."""
+    if config.device != "cuda":
+        return sizes, None
+    free_bytes, _ = torch.cuda.mem_get_info()
+    sizes = device_engine_config(config, loaded, sizes, free_bytes)
+    return sizes, build_parts(config, loaded, sizes)
+
+
 def _load(config: ExecutorConfig) -> LoadedModel:
-    dtype = fastest_dtype() if config.dtype == "auto" else Dtype(config.dtype)
-    options = LoadOptions(dtype, config.max_context_tokens)
+    on_gpu = config.device == "cuda"
+    fastest = Dtype.BFLOAT16 if on_gpu else fastest_dtype()
+    dtype = fastest if config.dtype == "auto" else Dtype(config.dtype)
+    options = LoadOptions(dtype, config.max_context_tokens, device="cuda" if on_gpu else "cpu")
     started = time.monotonic()
     with status("loading the model"):
         loaded = load_model(config.model, options)
@@ -136,6 +160,7 @@ def _load(config: ExecutorConfig) -> LoadedModel:
         model=model_name(config, loaded),
         path=str(loaded.source),
         dtype=loaded.dtype,
+        device=options.device,
         seconds=round(time.monotonic() - started, 2),
     )
     return loaded
@@ -158,6 +183,8 @@ def _connect(
     sizes: EngineConfig,
     cost: plan_pb2.CostModel,
     calibration: scheduler_pb2.Calibration,
+    *,
+    capture_sizes: tuple[int, ...],
 ) -> tuple[PlanTransport, AttachManager | None]:
     if config.effective_scheduler == "off":
         return NoTransport(), None
@@ -174,7 +201,7 @@ def _connect(
         name=executor_name(),
         version=EXECUTOR_VERSION,
         model=model_facts(config, loaded, sizes),
-        capture_sizes=(),  # steps run eagerly here: any number of rows is a size
+        capture_sizes=capture_sizes,  # none: any number of rows is a size
         cost=cost,
         current_step_id=lambda: transport.counters().num_requests,
         calibration=calibration,

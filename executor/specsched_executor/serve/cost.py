@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from specsched_protocol.v1 import plan_pb2
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import Drafter, DraftInput
+from specsched_executor.device import DeviceParts
+from specsched_executor.device.profile import profile_device, profile_sizes
 from specsched_executor.engine import EngineConfig
 from specsched_executor.model import LoadedModel
 from specsched_executor.profiling import (
@@ -42,15 +45,24 @@ _PERIOD = 16
 
 
 def cost_message(
-    config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
+    config: ExecutorConfig,
+    loaded: LoadedModel,
+    sizes: EngineConfig,
+    parts: DeviceParts | None = None,
 ) -> plan_pb2.CostModel:
-    """The cost profile: taken before and kept, or measured now. Empty where it is not wanted."""
+    """The cost profile: taken before and kept, or measured now. Empty where it is not wanted.
+
+    parts: what runs the steps, where that is not the model on this thread.
+    """
     if config.effective_scheduler == "off" or config.profile == "off":
         return plan_pb2.CostModel()
-    options = _options(config, loaded, sizes)
-    mark = fingerprint(loaded.config, loaded.dtype, _drafter_mark(config), options)
+    options = _options(config, loaded, sizes, () if parts is None else parts.graphs.rows)
+    runner = _drafter_mark(config) + ("" if parts is None else f" on {_gpu_name(parts)}")
+    mark = fingerprint(loaded.config, loaded.dtype, runner, options)
     kept = load_profile(config.profile_dir, mark) if config.profile_dir else None
-    profile = kept or _measure(config, loaded, sizes, options, mark)
+    profile = kept or _measure(config, loaded, sizes, parts, options=options, mark=mark)
+    if parts is not None:
+        _prefer_cheapest(parts, profile)
     _log.info(
         "step cost known",
         measured=kept is None,
@@ -60,14 +72,33 @@ def cost_message(
     return profile.to_proto()
 
 
-def _options(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> ProfileOptions:
+def _prefer_cheapest(parts: DeviceParts, profile: CostProfile) -> None:
+    """Run each step in the captured size that is known to take least; a quick profile knows few."""
+    medians = {rows: statistics.median(samples) for rows, samples in profile.verify.items()}
+    if medians.keys() >= set(parts.graphs.rows):
+        parts.graphs.prefer_cheapest(medians)
+
+
+def _gpu_name(parts: DeviceParts) -> str:
+    device = parts.step.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def _options(
+    config: ExecutorConfig,
+    loaded: LoadedModel,
+    sizes: EngineConfig,
+    captured: tuple[int, ...] = (),
+) -> ProfileOptions:
     context = loaded.config.max_context_tokens
     most_rows = min(sizes.max_num_batched_tokens, sizes.max_num_seqs * context)
     rows = default_sizes(sizes.max_num_seqs, sizes.max_draft_tokens, most_rows)
+    rows = profile_sizes(captured, rows, most_rows)
     long_context = max(2, min(_LONG_CONTEXT_TOKENS, context))
     is_quick = config.profile == "quick"
     return ProfileOptions(
         sizes=_quick_sizes(rows, sizes) if is_quick else rows,
+        capture_limit=max(captured, default=0),
         max_requests=sizes.max_num_seqs,
         max_draft_tokens=sizes.max_draft_tokens,
         context_tokens=min(_CONTEXT_TOKENS, long_context // 2),
@@ -101,18 +132,25 @@ def _measure(
     config: ExecutorConfig,
     loaded: LoadedModel,
     sizes: EngineConfig,
+    parts: DeviceParts | None,
+    *,
     options: ProfileOptions,
     mark: str,
 ) -> CostProfile:
-    drafter = build_drafter(config, loaded, sizes)
     with progress_bar("measuring the step cost") as progress:
-        profile = profile_model(
-            loaded.model,
-            options,
-            mark,
-            draft=_draft_run(drafter, loaded, options),
-            progress=progress,
-        )
+        if parts is not None:
+            on_host = parts.host_drafter
+            draft = None if on_host is None else _draft_run(on_host, loaded, options)
+            profile = profile_device(parts, options, mark, draft=draft, progress=progress)
+        else:
+            drafter = build_drafter(config, loaded, sizes)
+            profile = profile_model(
+                loaded.model,
+                options,
+                mark,
+                draft=_draft_run(drafter, loaded, options),
+                progress=progress,
+            )
     if config.profile_dir is not None:
         _keep(profile, config.profile_dir)
     return profile

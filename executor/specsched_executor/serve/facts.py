@@ -34,7 +34,7 @@ def model_facts(
     return scheduler_pb2.ModelFacts(
         name=model_name(config, loaded),
         dtype=loaded.dtype,
-        device="cpu",
+        device="cuda" if config.device == "cuda" else "cpu",
         max_requests=sizes.max_num_seqs,
         max_draft_tokens=config.max_draft_tokens,
         max_context_tokens=sizes.max_context_tokens or loaded.config.max_context_tokens,

@@ -1,0 +1,54 @@
+"""Device memory that an engine needs, asked before it is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from specsched_executor.core import ModelConfig
+from specsched_executor.engine.config import EngineConfig
+
+__all__ = ["MemoryPlan", "blocks_that_fit", "plan_memory"]
+
+_GIB = 1 << 30
+_KV_SHARE = 0.8
+"""Of what is free beside drafts: the rest is for graphs, logits and the libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes of one KV block in all layers, and of the distributions that drafts are drawn from."""
+
+    block_bytes: int
+    draft_bytes: int
+
+    def check(self, num_kv_blocks: int, free_bytes: int) -> None:
+        """Raise ValueError, saying how much is missing and which option lowers it."""
+        kv_bytes = num_kv_blocks * self.block_bytes
+        missing = kv_bytes + self.draft_bytes - free_bytes
+        if missing <= 0:
+            return
+        fitting = blocks_that_fit(self, free_bytes)
+        remedy = (
+            f"lower num_kv_blocks to at most {fitting}" if fitting > 0 else "lower max_num_seqs"
+        )
+        raise ValueError(
+            f"num_kv_blocks = {num_kv_blocks} needs {kv_bytes / _GIB:.2f} GiB on the GPU, drafts"
+            f" {self.draft_bytes / _GIB:.2f} GiB, and {free_bytes / _GIB:.2f} GiB are free:"
+            f" {missing / _GIB:.2f} GiB are missing; {remedy}"
+        )
+
+
+def plan_memory(
+    model: ModelConfig, dtype: torch.dtype, config: EngineConfig, *, draws_drafts: bool
+) -> MemoryPlan:
+    """draws_drafts: whether a distribution is kept for each draft of each slot."""
+    tokens = 2 * model.num_layers * config.block_size * model.num_kv_heads * model.head_dim
+    drafts = (config.max_num_seqs + 1) * config.max_draft_tokens * model.vocab_size
+    return MemoryPlan(tokens * dtype.itemsize, drafts * 4 if draws_drafts else 0)
+
+
+def blocks_that_fit(plan: MemoryPlan, free_bytes: int) -> int:
+    """Most KV blocks that leave room for the rest; 0 or less where nothing fits."""
+    return int((free_bytes - plan.draft_bytes) * _KV_SHARE) // plan.block_bytes

@@ -1,0 +1,89 @@
+"""What the model runs on."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import torch
+
+from specsched_executor.config import ExecutorConfig
+
+__all__ = ["GpuFacts", "choose_device", "find_gpu"]
+
+_log = structlog.get_logger(__name__)
+
+_MIN_CAPABILITY = (8, 0)
+"""The first with matrix units for bfloat16, which the kernels multiply in."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """The GPU that torch would use. capability: CUDA's compute capability, major and minor."""
+
+    name: str
+    capability: tuple[int, int]
+    has_triton: bool
+
+
+def find_gpu() -> GpuFacts | None:
+    """The current CUDA device; None where torch sees none."""
+    if not torch.cuda.is_available():
+        return None
+    return GpuFacts(
+        torch.cuda.get_device_name(),
+        torch.cuda.get_device_capability(),
+        importlib.util.find_spec("triton") is not None,
+    )
+
+
+def choose_device(
+    config: ExecutorConfig, find: Callable[[], GpuFacts | None] = find_gpu
+) -> ExecutorConfig:
+    """`config` with the device it means on this machine: "cpu" or "cuda".
+
+    A GPU too old for the kernels is left alone, with a warning. Raises ValueError where cuda is
+    asked for and there is no GPU or no Triton.
+    """
+    if config.device == "cpu":
+        return config
+    gpu = find()
+    if config.device == "cuda":
+        if gpu is None:
+            raise ValueError(
+                f"device = cuda, but torch {torch.__version__} sees no CUDA device; accepted here:"
+                " auto or cpu"
+            )
+        if not gpu.has_triton:
+            raise ValueError(
+                "device = cuda needs triton, which is not installed: pip install 'specsched[gpu]'"
+            )
+    device = "cuda" if gpu is not None and _can_run(gpu) else "cpu"
+    if device == "cpu":
+        # What applies to a GPU alone has nothing to apply to.
+        return config.model_copy(
+            update={"device": device, "enforce_eager": False, "capture_sizes": []}
+        )
+    return config.model_copy(update={"device": device})
+
+
+def _can_run(gpu: GpuFacts) -> bool:
+    """Whether the kernels can use it; logs why not."""
+    if gpu.capability < _MIN_CAPABILITY:
+        _log.warning(
+            "the GPU is too old: serving on the CPU",
+            gpu=gpu.name,
+            compute_capability="{}.{}".format(*gpu.capability),
+            accepted="{}.{} or newer".format(*_MIN_CAPABILITY),
+        )
+        return False
+    if not gpu.has_triton:
+        _log.warning(
+            "triton is not installed: serving on the CPU",
+            gpu=gpu.name,
+            remedy="pip install 'specsched[gpu]'",
+        )
+        return False
+    return True

@@ -1,0 +1,185 @@
+"""What is brought onto a device for serving, on a device that is the CPU."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from specsched_executor.config import ExecutorConfig
+from specsched_executor.core import GenerationRequest, RequestError, SamplingParams
+from specsched_executor.device.memory import blocks_that_fit
+from specsched_executor.drafters import NoDrafter
+from specsched_executor.engine import Engine
+from specsched_executor.model import LoadOptions, load_model
+from specsched_executor.serve import assembly, device_parts
+from specsched_executor.serve.cost import cost_message
+from specsched_executor.serve.device_parts import build_parts, device_engine_config, graph_sizes
+from specsched_executor.serve.sizes import engine_config
+from specsched_executor.transport.none import NoTransport
+from structlog.testing import capture_logs
+
+from tests.integration.tiny_checkpoint import write_tiny_checkpoint
+
+OPTIONS = {
+    "drafter": "ngram",
+    "max_draft_tokens": 3,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 32,
+    "max_context_tokens": 128,
+    "profile": "full",
+    "fallback": "fixed(3)",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
+    yield load_model(folder, LoadOptions(max_context_tokens=128))
+    torch.set_num_threads(before)
+
+
+def options(**changes) -> ExecutorConfig:
+    return ExecutorConfig(**(OPTIONS | changes))
+
+
+def run(engine: Engine, sampling: SamplingParams) -> list[int]:
+    """The output for a prompt that an ngram drafter finds something in."""
+    tokens: list[int] = []
+    done = threading.Event()
+
+    def sink(delta):
+        tokens.extend(delta.token_ids)
+        if delta.finish_reason is not None:
+            done.set()
+
+    engine.submit(GenerationRequest("a", (7, 8, 9) * 8, sampling), sink)
+    engine.start(done.set)
+    assert done.wait(200)
+    engine.stop()
+    return tokens
+
+
+@pytest.mark.parametrize("changes", [{}, {"enforce_eager": True}], ids=["captured", "eager"])
+def test_an_engine_on_a_device_serves_what_one_on_the_host_does(loaded, changes):
+    config = options(**changes)
+    sizes = engine_config(config, loaded.config)
+    parts = build_parts(config, loaded, sizes)
+    sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+    on_device = Engine(loaded.model, NoDrafter(), NoTransport(), sizes, device=parts)
+    on_host = Engine(loaded.model, NoDrafter(), NoTransport(), sizes)
+    assert run(on_device, sampling) == run(on_host, sampling)
+    assert on_device.stats().num_verified_tokens > 0
+    assert bool(parts.graphs.num_replays) != config.enforce_eager
+
+
+def test_costs_are_those_of_graphs_and_of_eager_steps_beyond_them(loaded):
+    config = options(capture_sizes=[1, 2, 4, 8])
+    sizes = engine_config(config, loaded.config)
+    with capture_logs() as logs:
+        parts = build_parts(config, loaded, sizes)
+    warning = next(log for log in logs if log["log_level"] == "warning")
+    assert (warning["rows"], warning["largest_graph"]) == (16, 8)
+    message = cost_message(config, loaded, sizes, parts)
+    assert message.capture_limit == 8
+    rows = [point.tokens for point in message.verify]
+    assert rows == [1, 2, 4, 8, 9, 12, 16, 32]
+    assert all(ms > 0 for point in message.verify for ms in point.ms)
+    assert [point.requests for point in message.draft] == [1, 4]
+    replayed = {shape.padded_rows for shape in parts.graphs.num_replays}
+    eager = {shape.padded_rows for shape in parts.graphs.num_eager}
+    assert replayed >= {1, 2, 4, 8}
+    assert eager == {9, 12, 16, 32}
+    # What is served afterwards finds no trace of it.
+    assert not parts.step.tables.generations.any()
+    assert (parts.step.inputs.arrays["slot_ids"] == -1).all()
+
+
+def test_options_lead_to_an_engine_on_the_device(loaded, monkeypatch):
+    monkeypatch.setattr(
+        assembly, "choose_device", lambda config: config.model_copy(update={"device": "cuda"})
+    )
+    monkeypatch.setattr(assembly, "_load", lambda config: loaded)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 1 << 31))
+    executor = assembly.build_executor(
+        options(profile="quick", scheduler="in-process", fallback="hold", port=0, num_threads=1)
+    )
+    try:
+        request = GenerationRequest("a", (1, 2), SamplingParams(max_tokens=4, logprobs=1))
+        with pytest.raises(RequestError, match="accepted on a GPU"):
+            executor.engine.submit(request, lambda delta: None)
+        sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+        assert len(run(executor.engine, sampling)) == 24
+        assert executor.engine.stats().num_verified_tokens > 0
+    finally:
+        executor.stop()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"logprobs": 3}, "logprobs is 3"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs is 0"),
+        ({"min_tokens": 2}, "min_tokens is 2"),
+        ({"min_p": 0.1}, "min_p is 0.1"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty is 1.2"),
+        ({"presence_penalty": 0.5}, "presence_penalty is 0.5"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty is 0.5"),
+        ({"logit_bias": ((3, 1.0),)}, "logit_bias is"),
+    ],
+)
+def test_what_steps_on_a_device_cannot_do_is_refused_with_a_way_out(loaded, changes, named):
+    config = options(enforce_eager=True)
+    sizes = engine_config(config, loaded.config)
+    parts = build_parts(config, loaded, sizes)
+    engine = Engine(loaded.model, NoDrafter(), NoTransport(), sizes, device=parts)
+    request = GenerationRequest("a", (1, 2), SamplingParams(max_tokens=4, **changes))
+    with pytest.raises(RequestError, match=rf"{named}.*accepted on a GPU.*--device cpu"):
+        engine.submit(request, lambda delta: None)
+    engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ([4, 2, 8], r"capture_sizes is \[4, 2, 8\]; accepted: rising sizes"),
+        ([1, 2], r"capture_sizes is \[1, 2\]; accepted: the largest at least max_num_seqs, 4"),
+        ([1, 64], r"capture_sizes holds 64; accepted: 1 to max_num_batched_tokens, 32"),
+    ],
+)
+def test_capture_sizes_that_cannot_serve_are_refused(sizes, named):
+    with pytest.raises(ValueError, match=named):
+        graph_sizes(options(capture_sizes=sizes), max_draft_tokens=3)
+
+
+def test_memory_that_is_missing_is_told_with_the_option_that_lowers_it(loaded):
+    config = options(num_kv_blocks=1000)
+    sizes = engine_config(config, loaded.config)
+    block_bytes = 2 * 2 * 16 * 2 * 8 * 4  # keys, values: layers, tokens, heads, width, float32
+    with pytest.raises(ValueError, match=r"num_kv_blocks = 1000 .* missing; lower num_kv_blocks"):
+        device_engine_config(config, loaded, sizes, 999 * block_bytes)
+    enough = device_engine_config(config, loaded, sizes, 1000 * block_bytes)
+    assert enough.num_kv_blocks == 1000
+
+
+def test_the_cache_takes_what_is_free_and_no_more_than_all_requests_need(loaded):
+    config = options()
+    sizes = engine_config(config, loaded.config)
+    roomy = device_engine_config(config, loaded, sizes, 1 << 40)
+    assert roomy.num_kv_blocks == 4 * 128 // 16
+    plan = device_parts._memory(config, loaded, sizes)
+    tight = device_engine_config(config, loaded, sizes, 20 * plan.block_bytes)
+    assert tight.num_kv_blocks == blocks_that_fit(plan, 20 * plan.block_bytes) == 16
+
+
+def test_memory_that_ends_while_graphs_are_captured_names_what_to_lower(loaded, monkeypatch):
+    def exhausted(*parts):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nmore")
+
+    monkeypatch.setattr(device_parts, "build_device_parts", exhausted)
+    config = options()
+    named = r"lower num_kv_blocks, max_num_seqs or capture_sizes, or set enforce_eager.*2.00 GiB$"
+    with pytest.raises(ValueError, match=named):
+        build_parts(config, loaded, engine_config(config, loaded.config))
