@@ -6,6 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 BENCH ?= tests/bench
 BENCH_DIR ?= docs/benchmarks/raw
+GPU_CHECK_DIR ?= .cache/gpu-check
 SOAK ?= --minutes 20
 TESTS ?= tests
 JOBS ?= 2
@@ -15,7 +16,7 @@ BASELINE := released/specsched_v1.binpb
 
 export PYTHON
 
-.PHONY: help setup demo test lint types protos protos-check protos-release bench soak format clean
+.PHONY: help setup demo test lint types protos protos-check protos-release bench gpu-check soak format clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -49,6 +50,12 @@ protos-release: protos-check ## at a release: make the present protos the baseli
 
 bench: setup ## run the measurements (one file: BENCH=tests/bench/..., output: BENCH_DIR=...)
 	$(RUN) pytest -m bench --timeout=0 -s --bench-dir="$(BENCH_DIR)" $(BENCH)
+
+gpu-check: setup ## on a machine with a GPU: the tests and the kernel measurements that need one, in a table
+	$(RUN) pytest -m "gpu and not bench" $(TESTS)
+	rm -rf "$(GPU_CHECK_DIR)"
+	$(RUN) pytest -m "gpu and bench" --timeout=0 --bench-dir="$(GPU_CHECK_DIR)" tests/bench
+	@$(RUN) scripts.gpu_table "$(GPU_CHECK_DIR)"
 
 soak: setup ## swap, kill and stop schedulers under load for 20 minutes (options: SOAK="--swaps 20 --kills 20")
 	$(RUN) scripts.soak $(SOAK)

@@ -63,7 +63,7 @@ class CudaReplayer:
         return graph.replay
 
     def num_bytes(self) -> int:
-        """Device memory that the process holds."""
+        """Device memory in use, by whichever process."""
         free, total = torch.cuda.mem_get_info(self._device)
         return total - free
 
