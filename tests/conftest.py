@@ -46,17 +46,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         shutil.rmtree(session.config.option.basetemp, ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of real processes, which wait a lot: else all wait for them at last."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files, and all integration tests, which use every core, to one worker."""
+    """Hand out whole files: their fixtures are made once."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFile(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            one_by_one = "tests/integration/"
-            return one_by_one if nodeid.startswith(one_by_one) else super()._split_scope(nodeid)
-
-    return ByFile(config, log)
+    config.option.loadscopereorder = False  # else files of many tests go first, whatever they take
+    return LoadFileScheduling(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

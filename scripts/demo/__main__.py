@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +21,14 @@ from scripts.demo.view import open_view
 POLICIES = ["throughput", "fixed(k=7)", "off"]
 
 
-async def demo(console: Console, policies: list[str], max_tokens: int, logs: Path) -> list[Round]:
-    """Run one round per policy against processes of its own; they end with it."""
-    end_on_signals()
+async def demo(
+    console: Console, policies: list[str], max_tokens: int, logs: Path, is_told: threading.Event
+) -> list[Round]:
+    """Run one round per policy against processes of its own; they end with it.
+
+    is_told: set when a signal ended it.
+    """
+    end_on_signals(is_told)
     state = DemoState()
     async with (
         open_view(console, state) as view,
@@ -65,12 +71,15 @@ def main(
 ) -> None:
     """Serve SmolLM2-135M-Instruct through the sidecar and compare policies on the same prompts."""
     console = Console(force_terminal=False if plain else None)
+    is_told = threading.Event()
     with tempfile.TemporaryDirectory(prefix="specsched-demo-") as scratch:
         try:
             rounds = asyncio.run(
-                demo(console, policy or POLICIES, max_tokens, logs or Path(scratch))
+                demo(console, policy or POLICIES, max_tokens, logs or Path(scratch), is_told)
             )
         except (DemoError, SpecschedError) as error:
+            if is_told.is_set():
+                raise typer.Exit(130) from None
             console.print(f"the demo failed: {error}", style="bold red", markup=False)
             raise typer.Exit(1) from error
         except (KeyboardInterrupt, asyncio.CancelledError):

@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import sys
+import threading
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
@@ -41,13 +42,21 @@ class DemoProcesses:
     by_log: dict[Path, Process]
 
 
-def end_on_signals() -> None:
-    """Cancel the current task on SIGTERM and SIGHUP, as asyncio does on SIGINT."""
+def end_on_signals(is_told: threading.Event) -> None:
+    """Cancel the current task on SIGINT, SIGTERM and SIGHUP; `is_told` tells that from a failure.
+
+    What is under way when the task is cancelled may well fail of it.
+    """
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("end_on_signals needs a running task")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+    def end() -> None:
+        is_told.set()
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, end)
 
 
 @contextlib.asynccontextmanager

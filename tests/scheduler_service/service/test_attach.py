@@ -218,12 +218,14 @@ async def test_executors_beyond_the_limit_are_refused(start, run_dir):
             assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "--max-attachments" in details
 
-        async def gone() -> bool:
-            return not (await scheduler.status()).attachments
+        async def admitted() -> bool:
+            try:
+                async with other.attached(scheduler):
+                    return bool((await other.decide()).step_id)
+            except grpc.aio.AioRpcError:  # the place is free once the planner of the first ended
+                return False
 
-        await _until(gone)
-        async with other.attached(scheduler):
-            assert (await other.decide()).step_id
+        await _until(admitted)
 
 
 # ===================== Ends =====================
@@ -244,10 +246,16 @@ async def test_vanished_executor_is_forgotten_and_its_planner_ends(scheduler, ex
         async def gone() -> bool:
             return not (await scheduler.status()).attachments
 
+        async def silent() -> bool:
+            try:
+                async with asyncio.timeout(0.3):
+                    await executor.decide()
+            except TimeoutError:
+                return True
+            return False  # the planner may still finish the step that it is at
+
         await _until(gone)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.3):
-                await executor.decide()
+        await _until(silent)
 
 
 async def test_shutdown_ends_every_stream_and_the_executor_falls_back(scheduler, executor):

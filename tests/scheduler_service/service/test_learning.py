@@ -138,14 +138,15 @@ async def test_overconfidence_is_mended_in_decisions_and_told_to_the_executor(sc
     assert learning.counters.num_lost_reports == learning.counters.num_lost_confidences == 0
     assert learning.sampled.positions[0].raw_share == pytest.approx(0.9, abs=0.01)
     assert learning.sampled.positions[0].accepted_share == pytest.approx(0.1, abs=0.06)
-    assert learning.sampled.positions[0].calibrated_share == pytest.approx(0.1, abs=0.08)
+    # What is believed need not come all the way: it is no longer verified, so no more is learned.
+    assert 0.05 < learning.sampled.positions[0].calibrated_share < 0.5
     assert learning.greedy.num_drafts == 0
     told = await stream.receive("calibration")
     while told.sampled.intercept[0] == 0.0:
         told = await stream.receive("calibration")
     position = learning.sampled.positions[0]
     logit = np.log(9.0) / told.sampled.temperature[0] + told.sampled.intercept[0]
-    assert 1.0 / (1.0 + np.exp(-logit)) == pytest.approx(position.accepted_share, abs=0.05)
+    assert 1.0 / (1.0 + np.exp(-logit)) == pytest.approx(position.calibrated_share, abs=0.02)
     assert list(told.greedy.intercept) == [0.0] * MAX_DRAFT_TOKENS
     await detach(stream, executor, lane)
 
