@@ -17,9 +17,9 @@ class DeviceConfig(SchedulerLinkConfig):
     env_prefix = "SPECSCHED_EXECUTOR_"
 
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto",
+        "cpu",
         description="What the model runs on; auto: a GPU that torch and the kernels can use, else"
-        " the CPU",
+        " the CPU. A GPU is not the default yet: serving on one is new",
     )
     enforce_eager: bool = Field(
         False, description="On a GPU, capture no CUDA graphs: a faster start, slower steps"

@@ -81,12 +81,12 @@ def test_config_and_command_import_no_torch():
 
 
 def test_options_of_graphs_need_a_gpu_and_do_not_contradict_each_other():
-    assert _load(capture_sizes="1,2,64").capture_sizes == [1, 2, 64]
+    assert _load(device="auto", capture_sizes="1,2,64").capture_sizes == [1, 2, 64]
     with pytest.raises(ConfigError, match="capture_sizes has no effect with device = cpu"):
-        _load(device="cpu", capture_sizes=[1, 16])
+        _load(capture_sizes=[1, 16])
     with pytest.raises(ConfigError, match="enforce_eager has no effect with device = cpu"):
         _load(device="cpu", enforce_eager=True)
     with pytest.raises(ConfigError, match="capture_sizes has no effect with enforce_eager"):
-        _load(enforce_eager=True, capture_sizes=[1, 16])
+        _load(device="auto", enforce_eager=True, capture_sizes=[1, 16])
     with pytest.raises(ConfigError, match="capture_sizes"):
-        _load(capture_sizes="few")
+        _load(device="auto", capture_sizes="few")

@@ -26,7 +26,7 @@ def test_a_usable_gpu_is_used(asked):
 
 
 def test_no_gpu_is_no_matter_unless_one_is_asked_for():
-    chosen, logs = choose(None, enforce_eager=True)
+    chosen, logs = choose(None, device="auto", enforce_eager=True)
     assert (chosen.device, chosen.enforce_eager, logs) == ("cpu", False, [])
     with pytest.raises(ValueError, match=r"device = cuda, but torch .* accepted here: auto or cpu"):
         choose(None, device="cuda")
@@ -50,7 +50,7 @@ def test_a_gpu_that_is_too_old_is_left_alone_and_named(asked):
 
 
 def test_a_missing_triton_is_told_with_the_way_to_install_it():
-    chosen, (log,) = choose(BARE)
+    chosen, (log,) = choose(BARE, device="auto")
     assert chosen.device == "cpu"
     assert log["remedy"] == "pip install 'specsched[gpu]'"
     with pytest.raises(ValueError, match=r"needs triton.*pip install 'specsched\[gpu\]'"):

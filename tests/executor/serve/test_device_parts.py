@@ -29,6 +29,7 @@ OPTIONS = {
     "max_context_tokens": 128,
     "profile": "full",
     "fallback": "fixed(3)",
+    "device": "auto",
 }
 
 

@@ -75,6 +75,7 @@ def test_an_executor_serves_on_a_gpu(tmp_path, drafter, is_eager, temperature):
     with capture_logs() as logs:
         executor = assembly.build_executor(
             ExecutorConfig(
+                device="cuda",
                 drafter=drafter,
                 enforce_eager=is_eager,
                 max_draft_tokens=4,
