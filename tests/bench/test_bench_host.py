@@ -3,7 +3,7 @@
 The real model and drafter, and the in-process transport, which decides on the engine's own thread:
 more than an attached scheduler costs there. The parts are timed in CPU time of that thread, which a
 busy machine inflates little, and are compared with the fastest tenth of the steps, which it
-inflates least: their share is an upper bound.
+inflates least.
 """
 
 from __future__ import annotations
