@@ -124,6 +124,10 @@ class DraftLength:
         if not table.has_model or report.num_sampling == 0:
             return
         is_same_load = self._follow_load(report.num_sampling)
+        if not is_same_load and not self._seen[self._bucket].any():
+            # Nothing is known of this load: as at the start, and not as it was best at another.
+            self.plan = DraftLengthPlan(self._max_draft_tokens, 0, self._max_draft_tokens)
+            self._changed_at = report.step_id
         newest = self._learn(self._bucket, report, table, num_known) if num_known else 0.0
         is_probed = num_known > self.plan.draft_tokens
         self._num_probes += is_probed

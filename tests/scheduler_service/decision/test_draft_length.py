@@ -101,6 +101,15 @@ def test_what_became_useful_is_found_again():
     assert steps.learner.plan.draft_tokens == K
 
 
+def test_a_load_not_seen_before_begins_with_full_drafts():
+    """What is best at 8 requests says little of one; without drafts nothing is learned of it."""
+    steps = Steps()
+    steps.run(600, [0.02] * K, num_requests=8)
+    assert steps.learner.plan.draft_tokens == 0
+    asked = steps.run(150, [0.9] * K, num_requests=1)
+    assert asked[-50:].count(K) == 50
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_around_the_pivot_there_is_one_change_in_50_steps_at_most(seed):
     """A draft of one token brings as many more tokens as it takes more time: none is as good."""
