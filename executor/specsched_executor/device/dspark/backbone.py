@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from specsched_kernels.add_rms_norm import add_rms_norm
@@ -14,24 +12,11 @@ from specsched_kernels.silu_and_mul import silu_and_mul
 
 from specsched_executor.device.dspark.places import BlockPlaces, SlotPages
 from specsched_executor.drafters.dspark import DSparkCheckpoint
+from specsched_executor.drafters.dspark.weights import BackboneWeights, LayerWeights
 from specsched_executor.model.linear import DeviceLinear
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
 
 __all__ = ["DeviceBackbone"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    input_norm: torch.Tensor
-    qkv: DeviceLinear
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
-    output: DeviceLinear
-    post_norm: torch.Tensor
-    gate_up: DeviceLinear
-    down: DeviceLinear
-    keys: torch.Tensor
-    values: torch.Tensor
 
 
 class DeviceBackbone:
@@ -52,15 +37,8 @@ class DeviceBackbone:
         self._pages = pages
         device, dtype = embedding.device, embedding.dtype
         tensors = {name: t.to(device, dtype) for name, t in checkpoint.tensors.items()}
-        self._fuse = DeviceLinear(tensors["fc.weight"])
-        self._context_norm, self._final_norm = tensors["hidden_norm.weight"], tensors["norm.weight"]
-        self._layers = [_layer(tensors, i, self._cache()) for i in range(config.num_layers)]
-        context = [
-            tensors[f"layers.{index}.self_attn.{name}_proj.weight"]
-            for index in range(config.num_layers)
-            for name in ("k", "v")
-        ]
-        self._context = DeviceLinear(torch.cat(context))
+        self._weights = BackboneWeights.of(tensors, config.num_layers, DeviceLinear)
+        self._caches = [self._new_cache() for _ in range(config.num_layers)]
         frequencies = rope_frequencies(config.head_dim, config.rope_theta, None)
         self._cos_sin = cos_sin_table(frequencies, max_positions).to(device)
 
@@ -77,18 +55,19 @@ class DeviceBackbone:
         A negative slot stores nothing.
         """
         config = self._config
-        fused = rms_norm(self._fuse(features), self._context_norm, config.rms_norm_eps)
-        heads = self._context(fused).view(
+        fused = rms_norm(
+            self._weights.fuse(features), self._weights.context_norm, config.rms_norm_eps
+        )
+        heads = self._weights.context(fused).view(
             len(features), config.num_layers, 2 * config.num_kv_heads, config.head_dim
         )
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self._weights.layers):
             key_value = heads[:, index].contiguous()
+            keys, values = self._caches[index]
             if layer.key_norm is not None:
                 key = key_value[:, : config.num_kv_heads]
                 key.copy_(rms_norm(key.contiguous(), layer.key_norm, config.rms_norm_eps))
-            rotate_and_store(
-                key_value, 0, positions, slot_mapping, self._cos_sin, layer.keys, layer.values
-            )
+            rotate_and_store(key_value, 0, positions, slot_mapping, self._cos_sin, keys, values)
 
     def run(self, anchor_ids: torch.Tensor, places: BlockPlaces) -> torch.Tensor:
         """Normed hidden states [R, k, hidden] of one block per anchor, int64 [R]."""
@@ -100,17 +79,24 @@ class DeviceBackbone:
         residual = F.embedding(ids.flatten(), self._embedding).float()
         starts = torch.arange(len(residual) + 1, device=anchor_ids.device)
         delta: torch.Tensor | None = None
-        for layer in self._layers:
+        for layer, cache in zip(self._weights.layers, self._caches, strict=True):
             projected = layer.qkv(self._add_norm(residual, delta, layer.input_norm))
-            delta = layer.output(self._attend(layer, projected, places, starts))
+            delta = layer.output(self._attend(layer, cache, projected, places, starts))
             gate_up = layer.gate_up(self._add_norm(residual, delta, layer.post_norm))
             delta = layer.down(silu_and_mul(gate_up))
-        return self._add_norm(residual, delta, self._final_norm).view(-1, k, config.hidden_size)
+        return self._add_norm(residual, delta, self._weights.final_norm).view(
+            -1, k, config.hidden_size
+        )
 
     def _attend(
-        self, layer: _Layer, projected: torch.Tensor, places: BlockPlaces, starts: torch.Tensor
+        self,
+        layer: LayerWeights,
+        cache: tuple[torch.Tensor, torch.Tensor],
+        projected: torch.Tensor,
+        places: BlockPlaces,
+        starts: torch.Tensor,
     ) -> torch.Tensor:
-        config = self._config
+        config, (keys, values) = self._config, cache
         counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
         heads = projected.view(-1, sum(counts), config.head_dim)
         query, key, _ = torch.split(heads, counts, dim=1)
@@ -123,13 +109,13 @@ class DeviceBackbone:
             places.positions,
             places.slot_mapping,
             self._cos_sin,
-            layer.keys,
-            layer.values,
+            keys,
+            values,
         )
         return paged_attention(
             query,
-            layer.keys,
-            layer.values,
+            keys,
+            values,
             places.block_tables,
             starts,
             places.context_lens,
@@ -143,32 +129,9 @@ class DeviceBackbone:
         out = torch.empty_like(residual, dtype=self._embedding.dtype)
         return add_rms_norm(residual, delta, weight, self._config.rms_norm_eps, out=out)
 
-    def _cache(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _new_cache(self) -> tuple[torch.Tensor, torch.Tensor]:
         config, pages = self._config, self._pages
         shape = (pages.num_pages, pages.page_tokens, config.num_kv_heads, config.head_dim)
         device, dtype = self._embedding.device, self._embedding.dtype
         keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         return keys, values
-
-
-def _layer(
-    tensors: dict[str, torch.Tensor], index: int, cache: tuple[torch.Tensor, torch.Tensor]
-) -> _Layer:
-    prefix = f"layers.{index}."
-    attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
-
-    def stacked(part: str, *names: str) -> DeviceLinear:
-        return DeviceLinear(torch.cat([tensors[f"{part}{name}_proj.weight"] for name in names]))
-
-    return _Layer(
-        input_norm=tensors[f"{prefix}input_layernorm.weight"],
-        qkv=stacked(attention, "q", "k", "v"),
-        query_norm=tensors.get(f"{attention}q_norm.weight"),
-        key_norm=tensors.get(f"{attention}k_norm.weight"),
-        output=stacked(attention, "o"),
-        post_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
-        gate_up=stacked(mlp, "gate", "up"),
-        down=stacked(mlp, "down"),
-        keys=cache[0],
-        values=cache[1],
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from specsched_kernels.paged_attention import paged_attention
@@ -13,22 +11,11 @@ from specsched_kernels.write_kv import write_kv
 
 from specsched_executor.drafters.dspark.cache import DraftCache, NewRows
 from specsched_executor.drafters.dspark.checkpoint import DSparkCheckpoint
-from specsched_executor.model.linear import Linear, LinearFactory
+from specsched_executor.drafters.dspark.weights import BackboneWeights
+from specsched_executor.model.linear import LinearFactory
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
 
 __all__ = ["Backbone"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    input_norm: torch.Tensor
-    qkv: Linear
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
-    output: Linear
-    post_norm: torch.Tensor
-    gate_up: Linear
-    down: Linear
 
 
 class Backbone:
@@ -44,26 +31,18 @@ class Backbone:
         self._config = config = checkpoint.config
         tensors = {name: tensor.float() for name, tensor in checkpoint.tensors.items()}
         self._embedding = embedding
-        self._fuse = make_linear(tensors["fc.weight"])
-        self._context_norm, self._final_norm = tensors["hidden_norm.weight"], tensors["norm.weight"]
-        self._layers = [_layer(tensors, index, make_linear) for index in range(config.num_layers)]
-        context = [
-            tensors[f"layers.{index}.self_attn.{name}_proj.weight"]
-            for index in range(config.num_layers)
-            for name in ("k", "v")
-        ]
-        self._context = make_linear(torch.cat(context))
+        self._weights = BackboneWeights.of(tensors, config.num_layers, make_linear)
         frequencies = rope_frequencies(config.head_dim, config.rope_theta, None)
         self._cos_sin = cos_sin_table(frequencies, config.max_positions)
 
     def add_context(self, features: torch.Tensor, rows: NewRows, cache: DraftCache) -> None:
         """Store keys and values of new context tokens; features: float32 [n, L * hidden]."""
         config = self._config
-        fused = self._norm(self._fuse(features), self._context_norm)
-        heads = self._context(fused).view(
+        fused = self._norm(self._weights.fuse(features), self._weights.context_norm)
+        heads = self._weights.context(fused).view(
             len(features), config.num_layers, 2, config.num_kv_heads, config.head_dim
         )
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self._weights.layers):
             key, value = heads[:, index, 0].contiguous(), heads[:, index, 1].contiguous()
             if layer.key_norm is not None:
                 key = self._norm(key, layer.key_norm)
@@ -85,7 +64,7 @@ class Backbone:
         context_lens = (cache.context_lens(slot_ids) + k).repeat_interleave(k)
         query_start_loc = torch.arange(num_rows + 1)
         counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self._weights.layers):
             normed = self._norm(residual, layer.input_norm)
             heads = layer.qkv(normed).view(num_rows, sum(counts), config.head_dim)
             query, key, value = torch.split(heads, counts, dim=1)
@@ -106,26 +85,7 @@ class Backbone:
             residual = residual + layer.output(attended.flatten(1))
             gate, up = layer.gate_up(self._norm(residual, layer.post_norm)).chunk(2, dim=-1)
             residual = residual + layer.down(F.silu(gate).mul_(up))
-        return self._norm(residual, self._final_norm).view(-1, k, config.hidden_size)
+        return self._norm(residual, self._weights.final_norm).view(-1, k, config.hidden_size)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return rms_norm(x, weight, self._config.rms_norm_eps)
-
-
-def _layer(tensors: dict[str, torch.Tensor], index: int, make_linear: LinearFactory) -> _Layer:
-    prefix = f"layers.{index}."
-    attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
-
-    def stacked(part: str, *names: str) -> Linear:
-        return make_linear(torch.cat([tensors[f"{part}{name}_proj.weight"] for name in names]))
-
-    return _Layer(
-        input_norm=tensors[f"{prefix}input_layernorm.weight"],
-        qkv=stacked(attention, "q", "k", "v"),
-        query_norm=tensors.get(f"{attention}q_norm.weight"),
-        key_norm=tensors.get(f"{attention}k_norm.weight"),
-        output=stacked(attention, "o"),
-        post_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
-        gate_up=stacked(mlp, "gate", "up"),
-        down=stacked(mlp, "down"),
-    )
