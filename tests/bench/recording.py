@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from specsched_client.bench.machine import describe_machine as describe_host
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RAW_DIRECTORY = REPOSITORY / "docs" / "benchmarks" / "raw"
@@ -46,14 +47,7 @@ class Machine:
 
 def describe_machine() -> Machine:
     """Read the facts of this machine; the accelerator is asked of torch, where installed."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Machine(
-        cpu=_cpu_model(),
-        num_cpus=len(os.sched_getaffinity(0)),
-        memory_gib=round(pages / 2**30, 1),
-        kernel=platform.release(),
-        accelerator=_accelerator(),
-    )
+    return Machine(**asdict(describe_host()), accelerator=_accelerator())
 
 
 def percentiles(samples: Sequence[float] | npt.NDArray[np.floating[Any]]) -> dict[str, float]:
@@ -100,13 +94,6 @@ def write_record(
     path = directory / f"{bench}.{machine.tag}.json"
     path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return path
-
-
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
-    match = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
-    return match.group(1) if match else platform.machine()
 
 
 def _accelerator() -> str | None:

@@ -29,17 +29,9 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Draw what the confidences of each executor's drafter turned out to be worth."""
-    from specsched_client import SchedulerClient
-    from specsched_client.cli._discovery import find_scheduler
-    from specsched_client.cli._learning_views import print_calibration, to_json
+    from specsched_client.cli._learning_views import print_calibration, show_learning
 
-    _, target = find_scheduler(run_dir, scheduler)
-    with SchedulerClient(target) as client:
-        answer = client.learning(timeout_s=timeout)
-    if json:
-        typer.echo(json_module.dumps(to_json(answer)))
-    else:
-        print_calibration(answer)
+    show_learning(run_dir, scheduler, timeout, None if json else print_calibration)
 
 
 @calibration_app.command("export")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-
 import typer
 
 from specsched_client.cli._options import (
@@ -31,14 +29,6 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Draw each executor's cost by rows: as it was profiled and as steps turned out to take."""
-    from specsched_client import SchedulerClient
-    from specsched_client.cli._discovery import find_scheduler
-    from specsched_client.cli._learning_views import print_cost, to_json
+    from specsched_client.cli._learning_views import print_cost, show_learning
 
-    _, target = find_scheduler(run_dir, scheduler)
-    with SchedulerClient(target) as client:
-        answer = client.learning(timeout_s=timeout)
-    if json:
-        typer.echo(json_module.dumps(to_json(answer)))
-    else:
-        print_cost(answer)
+    show_learning(run_dir, scheduler, timeout, None if json else print_cost)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from specsched_client import SchedulerClient
+from specsched_client.cli._discovery import find_scheduler
 
 _BAR_CELLS = 32
 _SHARE_CELLS = 16
@@ -23,6 +30,22 @@ def to_json(learning: pb.GetLearningResponse) -> dict[str, Any]:
     return MessageToDict(
         learning, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+
+
+def show_learning(
+    run_dir: Path | None,
+    scheduler: str | None,
+    timeout_s: float,
+    draw: Callable[[pb.GetLearningResponse], None] | None,
+) -> None:
+    """Ask a scheduler what it learned; print it by `draw`, or as JSON where that is None."""
+    _, target = find_scheduler(run_dir, scheduler)
+    with SchedulerClient(target) as client:
+        answer = client.learning(timeout_s=timeout_s)
+    if draw is None:
+        typer.echo(json.dumps(to_json(answer)))
+    else:
+        draw(answer)
 
 
 # ===================== Calibration =====================
