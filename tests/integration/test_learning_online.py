@@ -160,16 +160,28 @@ def test_boasts_and_wrong_costs_are_found_out(scheduler: SchedulerProcess, tmp_p
         assert not first["cost"]["in_use"]
         assert executor.transport.calibration() is None
 
-        def has_learned() -> bool:
-            executor.answer(120)
-            now = learned(scheduler.target)
-            return now["cost"]["in_use"] and now["sampled"]["positions"][0]["intercept"] != 0.0
+        last: dict[str, Any] = {}
+        late: list[Any] = []
 
-        wait_until(has_learned, timeout_s=120)
-        num_early = len(watch.decisions)
-        executor.answer(60)
-        late = watch.decisions[num_early:]
-        last = learned(scheduler.target)
+        def has_settled() -> bool:
+            """Whether all of a round was decided by what is true; the first fits need not be."""
+            num_before = len(watch.decisions)
+            executor.answer(90)
+            last.update(learned(scheduler.target))
+            late[:] = watch.decisions[num_before:]
+            size = next(s for s in last["cost"]["sizes"] if s["tokens"] == 16)
+            position = last["sampled"]["positions"][0]
+            error = abs(position["calibrated_share"] - position["accepted_share"])
+            return (
+                last["cost"]["in_use"]
+                and position["intercept"] != 0.0
+                and error < 0.05
+                and max(each.expected_tokens for each in late) < NUM_REQUESTS * (1 + 0.8 * K)
+                and size["corrected_ms"] > 0.9e3 * (BASE_S + 16 * ROW_S)
+                and min(each.expected_ms for each in late) > 1e3 * BASE_S
+            )
+
+        wait_until(has_settled, timeout_s=120)
         shown = command("cost", "show", "--scheduler", scheduler.target)
         drawn = command("calibration", "show", "--scheduler", scheduler.target)
 
