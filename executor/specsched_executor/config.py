@@ -8,15 +8,15 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from specsched_executor.device_config import DeviceConfig
 from specsched_executor.link_config import LINK_OPTIONS
+from specsched_executor.listen_config import ListenConfig
 
 __all__ = ["ExecutorConfig"]
 
 _FALLBACK = re.compile(r"hold|off|embedded|fixed\((?P<k>\d{1,4})\)")
 
 
-class ExecutorConfig(DeviceConfig):
+class ExecutorConfig(ListenConfig):
     """How one executor runs; every field is a flag and an environment variable."""
 
     env_prefix = "SPECSCHED_EXECUTOR_"

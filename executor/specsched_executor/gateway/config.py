@@ -5,12 +5,16 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from specsched_protocol.tcp import TcpAddress, TlsFiles
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """Where the gateway listens and what bounds it. Raises ValueError naming a bad option.
 
-    host: a loopback address or "localhost". port: 0 takes a free one. max_open_requests: requests
+    host: a loopback address or "localhost". port: 0 takes a free one. listen: another address to
+    serve on, by mutual TLS if there are files for it; who chose it has checked that it may be plain
+    text otherwise. max_open_requests: requests
     running or queued at once; more are refused with RESOURCE_EXHAUSTED. max_message_bytes: of one
     message, either way. max_chunks_per_second: stream messages of all requests together, so that
     with n streams each gets one every n / max_chunks_per_second seconds with all tokens since.
@@ -20,6 +24,8 @@ class GatewayConfig:
 
     host: str = "127.0.0.1"
     port: int = 50051
+    listen: TcpAddress | None = None
+    tls: TlsFiles | None = None
     max_open_requests: int = 1024
     max_message_bytes: int = 4 * 1024 * 1024
     max_chunks_per_second: int = 4_000

@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
 from specsched_protocol.grpc_status import StatusInterceptor
+from specsched_protocol.tcp import TcpAddress
 from specsched_protocol.v1 import executor_pb2_grpc
 
 from specsched_executor.gateway import counters_servicer
@@ -32,11 +33,17 @@ _ServingStatus = health_pb2.HealthCheckResponse.ServingStatus
 
 
 class Gateway:
-    """The server and its readiness. Every method is called on the event loop that made it."""
+    """The server and its readiness. Every method is called on the event loop that made it.
 
-    def __init__(self, server: grpc.aio.Server, port: int, sessions: Sessions) -> None:
+    port, listen_port: those of `host` and of `listen` in the options; None without the latter.
+    """
+
+    def __init__(
+        self, server: grpc.aio.Server, port: int, sessions: Sessions, listen_port: int | None = None
+    ) -> None:
         self.server = server
         self.port = port
+        self.listen_port = listen_port
         self._sessions = sessions
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -94,7 +101,7 @@ def build_server(
     executor_pb2_grpc.add_ExecutorServiceServicer_to_server(
         counters_servicer.CountersServicer(engine, schedulers), server
     )
-    gateway = Gateway(server, _bind(server, config), sessions)
+    gateway = Gateway(server, _bind(server, config), sessions, _bind_listen(server, config))
     reflection.enable_server_reflection(
         (
             SERVICE_NAME,
@@ -108,8 +115,20 @@ def build_server(
 
 
 def check_port(config: GatewayConfig) -> None:
-    """Raise GatewayError where the address is taken or may not be had, long before it is bound."""
-    addresses = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+    """Raise GatewayError where an address is taken or may not be had, long before it is bound."""
+    try:
+        _check_free(config.host, config.port)
+    except OSError as error:
+        raise _cannot_listen(config, str(error.strerror).lower()) from error
+    if config.listen is not None:
+        try:
+            _check_free(config.listen.host, config.listen.port)
+        except OSError as error:
+            raise _cannot_listen_there(config.listen, error) from error
+
+
+def _check_free(host: str, port: int) -> None:
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for family, kind, protocol, _, address in addresses:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
@@ -117,7 +136,11 @@ def check_port(config: GatewayConfig) -> None:
                 probe.bind(address)
             except OSError as error:
                 if error.errno in {errno.EADDRINUSE, errno.EACCES}:
-                    raise _cannot_listen(config, str(error.strerror).lower()) from error
+                    raise
+
+
+def _cannot_listen_there(address: TcpAddress, error: Exception) -> GatewayError:
+    return GatewayError(f"cannot listen on {address} (--listen): {error}")
 
 
 def _cannot_listen(config: GatewayConfig, reason: str) -> GatewayError:
@@ -131,6 +154,21 @@ def _bind(server: grpc.aio.Server, config: GatewayConfig) -> int:
         return server.add_insecure_port(config.address)
     except RuntimeError as error:
         raise _cannot_listen(config, "address already in use") from error
+
+
+def _bind_listen(server: grpc.aio.Server, config: GatewayConfig) -> int | None:
+    if config.listen is None:
+        return None
+    try:
+        if config.tls is None:
+            return server.add_insecure_port(str(config.listen))
+        ca, certificate, key = config.tls.read()
+        credentials = grpc.ssl_server_credentials(
+            [(key, certificate)], root_certificates=ca, require_client_auth=True
+        )
+        return server.add_secure_port(str(config.listen), credentials)
+    except (RuntimeError, OSError) as error:
+        raise _cannot_listen_there(config.listen, error) from error
 
 
 def _options(config: GatewayConfig) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ from specsched_executor.config import ExecutorConfig
 from specsched_executor.device import DeviceParts
 from specsched_executor.drafters import NoDrafter
 from specsched_executor.engine import Engine, EngineConfig
-from specsched_executor.gateway import GatewayConfig, check_port
+from specsched_executor.gateway import check_port
 from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
 from specsched_executor.model.spec import Dtype
 from specsched_executor.transport.base import PlanTransport
@@ -42,7 +42,7 @@ from .cost import cost_message
 from .device_choice import choose_device
 from .device_parts import build_parts, device_engine_config, graph_sizes
 from .drafter import build_drafter, choose_drafter, drafter_calibration
-from .facts import EXECUTOR_VERSION, executor_name, model_facts, model_name
+from .facts import EXECUTOR_VERSION, executor_name, gateway_config, model_facts, model_name
 from .progress import status
 from .sizes import engine_config
 
@@ -101,7 +101,7 @@ def build_executor(config: ExecutorConfig) -> Executor:
     cannot be used; nothing is left of what was made before.
     """
     # What is taken is told before minutes of loading, not after.
-    check_port(GatewayConfig(host=config.host, port=config.port))
+    check_port(gateway_config(config))
     if config.effective_scheduler == "auto":
         RunDir.open(config.run_dir).check_executor_socket()
     if config.effective_scheduler == "in-process":

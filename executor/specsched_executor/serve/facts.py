@@ -9,10 +9,17 @@ from specsched_protocol.v1 import scheduler_pb2
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.engine import EngineConfig
-from specsched_executor.gateway import ServedModel
+from specsched_executor.gateway import GatewayConfig, ServedModel
 from specsched_executor.model import LoadedModel
 
-__all__ = ["EXECUTOR_VERSION", "executor_name", "model_facts", "model_name", "served_model"]
+__all__ = [
+    "EXECUTOR_VERSION",
+    "executor_name",
+    "gateway_config",
+    "model_facts",
+    "model_name",
+    "served_model",
+]
 
 EXECUTOR_VERSION = version("specsched")
 
@@ -25,6 +32,13 @@ def model_name(config: ExecutorConfig, loaded: LoadedModel) -> str:
 def executor_name() -> str:
     """How logs and status tell executors of one machine apart."""
     return f"executor-{os.getpid()}"
+
+
+def gateway_config(config: ExecutorConfig) -> GatewayConfig:
+    """Where the gateway API is served."""
+    return GatewayConfig(
+        host=config.host, port=config.port, listen=config.listen_address, tls=config.tls
+    )
 
 
 def model_facts(

@@ -12,11 +12,11 @@ from specsched_protocol.ending import EndSignal
 from specsched_protocol.run_dir import RunDirError
 
 from specsched_executor.config import ExecutorConfig
-from specsched_executor.gateway import Gateway, GatewayConfig, GatewayError, build_server
+from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.model import ModelLoadError
 
 from .assembly import Executor, build_executor
-from .facts import served_model
+from .facts import gateway_config, served_model
 from .readiness import NotReadyError, prove_readiness
 from .starting import build_unless_told_to_end
 
@@ -57,7 +57,7 @@ async def _run(config: ExecutorConfig, executor: Executor, end: EndSignal) -> in
         executor.engine,
         served_model(config, executor.loaded, executor.sizes),
         executor.loaded.tokenizer,
-        GatewayConfig(host=config.host, port=config.port),
+        gateway_config(config),
         executor.schedulers,
     )
     executor.start(on_failure=lambda: _tell(loop, failed))
@@ -69,6 +69,9 @@ async def _run(config: ExecutorConfig, executor: Executor, end: EndSignal) -> in
         "serving",
         host=config.host,
         port=gateway.port,
+        listen=config.listen,
+        listen_port=gateway.listen_port,
+        mutual_tls=config.tls is not None,
         scheduler=config.effective_scheduler,
         pid=os.getpid(),
     )
