@@ -37,7 +37,9 @@ _PROBE = int(DecisionFlags.PROBE)
 def draft_tokens_of(rule: Any, layout: Any, state: Any) -> Any:
     """Length of the drafts made at the end of the step in `state`."""
     packed = load_relaxed(state.draft_plan, 0)
-    plan = DraftLengthPlan(packed & _SHORT, packed >> 32, packed >> 16 & _SHORT)
+    plan = DraftLengthPlan(
+        packed & _SHORT, packed >> 32 & _SHORT, packed >> 16 & _SHORT, packed >> 48
+    )
     return next_draft_tokens(rule, state.request.fixed[STEP_ID], plan, layout.max_draft_tokens)
 
 

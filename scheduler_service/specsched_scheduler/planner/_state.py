@@ -113,8 +113,9 @@ class LoopState(NamedTuple):
 
 
 def pack_draft_plan(plan: DraftLengthPlan) -> int:
-    """A draft length plan in one word, so that it changes at once: lengths, then probe period."""
-    return plan.draft_tokens | plan.probe_tokens << 16 | plan.probe_period << 32
+    """A draft length plan in one word, so that it changes at once: lengths, then the probes."""
+    lengths = plan.draft_tokens | plan.probe_tokens << 16
+    return lengths | plan.probe_period << 32 | plan.probe_steps << 48
 
 
 def new_loop_state(

@@ -8,11 +8,14 @@ from specsched_protocol.plan import StepReport
 from specsched_scheduler.decision.codes import NO_CAP, PolicyCode
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.draft_length import (
-    MAX_PROBE_PERIOD_OFF,
-    MIN_PROBE_PERIOD,
     DraftLength,
     DraftLengthPlan,
     next_draft_tokens,
+)
+from specsched_scheduler.decision.draft_length.probing import (
+    MAX_PROBE_PERIOD_OFF,
+    MAX_PROBE_STEPS,
+    MIN_PROBE_PERIOD,
 )
 from specsched_scheduler.decision.step import PolicyRule
 
@@ -101,13 +104,38 @@ def test_what_became_useful_is_found_again():
     assert steps.learner.plan.draft_tokens == K
 
 
-def test_a_load_not_seen_before_begins_with_full_drafts():
+def test_each_load_has_a_length_of_its_own():
     """What is best at 8 requests says little of one; without drafts nothing is learned of it."""
     steps = Steps()
+    steps.run(100, [0.02] * K, num_requests=8)
+    steps.run(10, [0.02] * K, num_requests=1)  # seen, and far from known
+    assert steps.learner.plan.draft_tokens == K
     steps.run(600, [0.02] * K, num_requests=8)
     assert steps.learner.plan.draft_tokens == 0
-    asked = steps.run(150, [0.9] * K, num_requests=1)
-    assert asked[-50:].count(K) == 50
+    assert set(steps.run(150, [0.9] * K, num_requests=1)[5:]) == {K}
+    assert set(steps.run(20, [0.02] * K, num_requests=8)[5:]) <= {0, 1, 2, 3}
+    assert steps.learner.plan.draft_tokens == 0
+
+
+def test_what_is_clear_is_followed_at_once():
+    """Full drafts that take 1.2 steps and bring nothing; 16 requests show that in a few steps."""
+    steps = Steps()
+    steps.run(12, [0.0] * K, num_requests=16)
+    assert steps.learner.plan.draft_tokens == 0
+    alone = Steps()
+    alone.run(40, [0.0] * K)
+    assert alone.learner.plan.draft_tokens == 0
+
+
+def test_promising_probes_are_followed_up():
+    """One request, whose drafts became good: a probe of two steps alone would take thousands."""
+    steps = Steps()
+    steps.run(400, [0.0] * K)
+    assert steps.learner.plan.draft_tokens == 0
+    asked = np.array(steps.run(600, [0.95] * K)) > 0
+    assert steps.learner.plan.draft_tokens == K
+    in_a_row = np.diff(np.flatnonzero(np.diff(np.append(0, asked).astype(int)) != 0))
+    assert MAX_PROBE_STEPS in in_a_row[::2]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -1,0 +1,132 @@
+"""The draft length of one executor: one learned for each batch size, the present one's followed."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from specsched_protocol.plan import StepReport
+
+from specsched_scheduler.decision.cost import CostTable
+from specsched_scheduler.decision.draft_length.averages import Averages
+from specsched_scheduler.decision.draft_length.outcome import Floats, Outcome, outcome_of
+from specsched_scheduler.decision.draft_length.plan import DraftLengthPlan
+from specsched_scheduler.decision.draft_length.probing import Probing
+
+__all__ = ["DraftLength"]
+
+HYSTERESIS = 0.02
+"""By what share another length has to be better."""
+MIN_STEPS_APART = 64
+"""Steps between two changes at one batch size."""
+MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
+"""Request-steps, and steps, that a position must have been seen in before it moves the length."""
+MIN_EVIDENCE_CLEAR, CLEAR_ERRORS = 32.0, 3.0
+"""The same where the difference is so many times its standard error."""
+_BATCH_REACH = 0.6
+"""How far from a power of two, in powers, a batch size still counts as that."""
+_STEPS_TO_MOVE = 4
+"""So many steps in a row of another batch size are another load. Fewer are a request or two inside
+a prefill, which leaves no room for drafts."""
+
+
+class DraftLength:
+    """Learns from the reports of one executor, in order. Pure: no clock.
+
+    plan: what to follow now; full drafts until there is evidence against them.
+    """
+
+    def __init__(self, max_draft_tokens: int) -> None:
+        self.plan = DraftLengthPlan(max_draft_tokens, 0, max_draft_tokens)
+        self._max_draft_tokens = max_draft_tokens
+        self._loads: dict[int, _AtLoad] = {}
+        self._load: int | None = None
+        self._strays: list[float] = []  # the newest steps in a row that were not of this load
+        self._last_step_id = 0
+        self._last_asked = 0
+
+    def observe(self, report: StepReport, table: CostTable) -> None:
+        """Learn from a finished step and choose anew. table: prices of this executor's steps."""
+        is_next = report.step_id == self._last_step_id + 1
+        num_known = min(report.asked_draft_tokens, self._last_asked if is_next else 0)
+        self._last_step_id, self._last_asked = report.step_id, report.asked_draft_tokens
+        if not table.has_model or report.num_sampling == 0:
+            return
+        is_of_load = self._follow_load(report.num_sampling)
+        at_load = self._at_load()
+        if is_of_load:
+            outcome = outcome_of(report, table, self._max_draft_tokens, num_known)
+            at_load.learn(outcome, report.step_id)
+        self.plan = at_load.plan(table)
+
+    def speed(self) -> Floats:
+        """speed(L), float64 [k + 1], at the present load."""
+        return self._at_load().averages.speed()
+
+    def _at_load(self) -> _AtLoad:
+        load = self._load or 0
+        if load not in self._loads:
+            self._loads[load] = _AtLoad(load, self._max_draft_tokens)
+        return self._loads[load]
+
+    def _follow_load(self, num_sampling: int) -> bool:
+        """Whether a step is of the load that counts as the present one, which may change to it."""
+        size = float(np.log2(num_sampling))
+        if self._load is None:
+            self._load = round(size)
+        if abs(size - self._load) <= _BATCH_REACH:
+            self._strays.clear()
+            return True
+        self._strays.append(size)
+        if len(self._strays) < _STEPS_TO_MOVE:
+            return False
+        self._load = round(float(np.median(self._strays)))
+        self._strays.clear()
+        self._at_load().enter()
+        return True
+
+
+class _AtLoad:
+    """What is known at one batch size, of 2^load requests, and the length that follows from it."""
+
+    def __init__(self, load: int, max_draft_tokens: int) -> None:
+        self.averages = Averages(max_draft_tokens)
+        self._probing = Probing(max_draft_tokens)
+        self._draft_tokens = max_draft_tokens
+        self._min_evidence = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * 2.0**load)
+        self._changed_at: int | None = None
+
+    def enter(self) -> None:
+        """The load is this one again: what was known of it may be old."""
+        self._probing.restart()
+
+    def learn(self, outcome: Outcome, step_id: int) -> None:
+        """Take a step in and choose anew."""
+        if outcome.num_known:
+            self.averages.learn(outcome, self._draft_tokens)
+        worth_it = self.averages.speed()[self._draft_tokens] * (1.0 + HYSTERESIS)
+        self._probing.observe(outcome, self._draft_tokens, worth_it)
+        if self._changed_at is None or step_id - self._changed_at >= MIN_STEPS_APART:
+            self._choose(step_id)
+
+    def plan(self, table: CostTable) -> DraftLengthPlan:
+        """What to do at this batch size."""
+        return self._probing.plan(self._draft_tokens, self.averages.speed(), table)
+
+    def _choose(self, step_id: int) -> None:
+        speed = self.averages.speed()
+        present = speed[self._draft_tokens]
+        errors = self.averages.standard_error(self._draft_tokens)
+        is_clear = speed - present > CLEAR_ERRORS * errors
+        is_known = self._are_seen(self._min_evidence) | (
+            self._are_seen(MIN_EVIDENCE_CLEAR) & is_clear
+        )
+        is_better = is_known & (speed > present * (1.0 + HYSTERESIS))
+        if is_better.any():
+            self._draft_tokens = int(np.argmax(np.where(is_better, speed, -np.inf)))
+            self._changed_at = step_id
+            self._probing.restart()
+
+    def _are_seen(self, least: float) -> npt.NDArray[np.bool_]:
+        """bool [k + 1]: whether a length and the present one can be compared."""
+        are_seen = self.averages.are_seen(least)
+        return are_seen if are_seen[self._draft_tokens] else np.zeros_like(are_seen)

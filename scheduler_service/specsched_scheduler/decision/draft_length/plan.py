@@ -1,0 +1,49 @@
+"""The plan that the decision follows, and the length of drafts that comes of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from specsched_protocol.compiling import njit
+
+from specsched_scheduler.decision.codes import PolicyCode
+from specsched_scheduler.decision.step import PolicyRule
+
+__all__ = ["MIN_PROBE_STEPS", "DraftLengthPlan", "next_draft_tokens"]
+
+MIN_PROBE_STEPS = 2
+"""Of a probe the first step teaches nothing: only then does the budget rest on confidences."""
+
+# Numba inlines module integers; enum members it would look up.
+THROUGHPUT, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO)
+RATIO, GREEDY_CAUSAL = int(PolicyCode.RATIO), int(PolicyCode.GREEDY_CAUSAL)
+FIXED, OFF = int(PolicyCode.FIXED), int(PolicyCode.OFF)
+
+
+class DraftLengthPlan(NamedTuple):
+    """draft_tokens: length of drafts. probe_period: steps from probe to probe, 0 for no probes.
+    probe_tokens: length of the next probe's drafts. probe_steps: steps in a row that it takes."""
+
+    draft_tokens: int
+    probe_period: int
+    probe_tokens: int
+    probe_steps: int = MIN_PROBE_STEPS
+
+
+@njit(cache=True, nogil=True)
+def next_draft_tokens(
+    rule: PolicyRule, step_id: int, plan: DraftLengthPlan, max_draft_tokens: int
+) -> Any:
+    """Length of the drafts made at the end of a step: none that the policy cannot verify.
+
+    The plan counts for policies that weigh tokens against time.
+    """
+    if rule.code == OFF:
+        return 0
+    if rule.code == FIXED:
+        return min(np.int64(rule.parameter), max_draft_tokens)
+    if rule.code not in (THROUGHPUT, RATIO, GREEDY_CAUSAL, SLO):
+        return max_draft_tokens
+    is_probe = plan.probe_period > 0 and step_id % plan.probe_period < plan.probe_steps
+    return min(plan.probe_tokens if is_probe else plan.draft_tokens, max_draft_tokens)

@@ -1,0 +1,73 @@
+"""When longer drafts than the present ones are tried, how long, and for how many steps.
+
+Positions that are not drafted are learned from probes: longer drafts in some steps in a row, of
+which all but the first count. A probe that looked worth it is followed by a longer one soon; after
+each other the next is twice as far away. Most probes go no further than the next longer profiled
+length, since what that does not bring the rest will not either. For where drafts cost about the
+same however long they are some are full: one in four where that could be worth it, by what the last
+ones brought, and else one in sixteen.
+"""
+
+from __future__ import annotations
+
+from specsched_scheduler.decision.cost import CostTable
+from specsched_scheduler.decision.draft_length.outcome import Floats, Outcome
+from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS, DraftLengthPlan
+
+__all__ = ["Probing"]
+
+MIN_PROBE_PERIOD, MAX_PROBE_PERIOD_OFF, MAX_PROBE_PERIOD = 32, 128, 512
+"""Steps from probe to probe: the limits of the last two are without drafts, and with some."""
+MAX_PROBE_STEPS = 10
+"""Steps of a probe that follows a promising one."""
+FULL_PROBES, FULL_PROBES_HOPELESS = 4, 16
+"""Of so many probes one is full, where that could be worth it and where not."""
+_HOPE = 1.1
+"""By how much that may have changed since."""
+
+
+class Probing:
+    """The probes at one batch size."""
+
+    def __init__(self, max_draft_tokens: int) -> None:
+        self._max_draft_tokens = max_draft_tokens
+        self._period, self._steps = MIN_PROBE_PERIOD, MIN_PROBE_STEPS
+        self._num_probes = 0
+        self._speeds: list[float] = []  # of the steps of the probe that is under way
+
+    def restart(self) -> None:
+        """Probe soon: the length or the load is another."""
+        self._period, self._steps = MIN_PROBE_PERIOD, MIN_PROBE_STEPS
+        self._speeds.clear()
+
+    def observe(self, outcome: Outcome, draft_tokens: int, worth_it: float) -> None:
+        """A step is over. worth_it: speed from which longer drafts than `draft_tokens` are."""
+        if outcome.num_known > draft_tokens:
+            self._speeds.append(outcome.speed())
+        elif self._speeds:
+            self._conclude(sum(self._speeds) / len(self._speeds) > worth_it, draft_tokens)
+
+    def plan(self, draft_tokens: int, speed: Floats, table: CostTable) -> DraftLengthPlan:
+        """Drafts of `draft_tokens`, and the probes between them. speed: by length, as learned."""
+        if draft_tokens == self._max_draft_tokens:
+            return DraftLengthPlan(draft_tokens, 0, draft_tokens)
+        tokens = self._probe_tokens(draft_tokens, speed, table)
+        return DraftLengthPlan(draft_tokens, self._period, tokens, self._steps)
+
+    def _conclude(self, is_promising: bool, draft_tokens: int) -> None:
+        self._speeds.clear()
+        self._num_probes += 1
+        if is_promising:
+            self._period, self._steps = MIN_PROBE_PERIOD, MAX_PROBE_STEPS
+        else:
+            limit = MAX_PROBE_PERIOD if draft_tokens else MAX_PROBE_PERIOD_OFF
+            self._period, self._steps = min(2 * self._period, limit), MIN_PROBE_STEPS
+
+    def _probe_tokens(self, draft_tokens: int, speed: Floats, table: CostTable) -> int:
+        longer = table.short_draft_tokens[table.short_draft_tokens > draft_tokens]
+        if not len(longer):
+            return self._max_draft_tokens
+        could_be = speed[draft_tokens + 1 :].max(initial=0.0) * _HOPE > speed[draft_tokens]
+        every = FULL_PROBES if could_be else FULL_PROBES_HOPELESS
+        is_full = self._num_probes % every == every - 1
+        return self._max_draft_tokens if is_full else int(longer[0])
