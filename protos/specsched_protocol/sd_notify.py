@@ -1,8 +1,8 @@
 """What a service tells systemd: that it is ready, what it does, that it is alive, that it ends.
 
-The protocol is a datagram of `KEY=value` lines to the socket named by `NOTIFY_SOCKET` (sd_notify(3));
-the packages that speak it are unmaintained or compile against libsystemd. Leaf module: standard
-library only. The environment is passed in, never read here.
+The protocol is a datagram of `KEY=value` lines to the socket that `NOTIFY_SOCKET` names
+(sd_notify(3)); the packages that speak it are unmaintained or compile against libsystemd. Leaf
+module: standard library only. The environment is passed in, never read here.
 """
 
 from __future__ import annotations
