@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import numba
 import numpy as np
 import pytest
 import specsched_executor  # noqa: F401 -- sets up OpenMP, which has to precede torch
+import structlog
 import torch
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
@@ -25,6 +27,9 @@ if WORKER:
     cache = Path(__file__).parents[1] / ".cache" / "numba" / WORKER
     os.environ.setdefault("NUMBA_CACHE_DIR", str(cache))
     numba.config.reload_config()
+
+# As in a process that serves: a line for each step at level `debug` would slow down every engine.
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
 
 if not torch.cuda.is_available():
     # Triton reads it when a kernel is defined, so before any test imports one: device code then

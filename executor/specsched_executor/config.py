@@ -10,13 +10,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from specsched_executor.link_config import LINK_OPTIONS
 from specsched_executor.listen_config import ListenConfig
+from specsched_executor.tracing_config import TracingConfig
 
 __all__ = ["ExecutorConfig"]
 
 _FALLBACK = re.compile(r"hold|off|embedded|fixed\((?P<k>\d{1,4})\)")
 
 
-class ExecutorConfig(ListenConfig):
+class ExecutorConfig(ListenConfig, TracingConfig):
     """How one executor runs; every field is a flag and an environment variable."""
 
     env_prefix = "SPECSCHED_EXECUTOR_"

@@ -36,6 +36,7 @@ from specsched_executor.engine.forecast import DraftForecast
 from specsched_executor.engine.inputs import BatchTensors
 from specsched_executor.engine.planning import PlanFacts, build_plan_request
 from specsched_executor.engine.residency import Residency
+from specsched_executor.engine.step_log import StepLog
 from specsched_executor.engine.target_pass import PassOutcome
 
 __all__ = ["RequestLoop"]
@@ -69,6 +70,7 @@ class RequestLoop(ABC):
         self._asked: PlanRequest | None = None
         self._asked_draft_tokens = 0
         self._recent_tokens = RecentTokens(config.max_num_seqs)
+        self._log = StepLog()
         self._step_id = 0
 
     @property
@@ -117,6 +119,7 @@ class RequestLoop(ABC):
         Whatever goes wrong fails the requests of this step and leaves the others and the loop.
         """
         self._step_id += 1
+        structlog.contextvars.bind_contextvars(step_id=self._step_id)
         batch: StepBatch | None = None
         try:
             batch = self._form(self._step_id)
@@ -125,10 +128,10 @@ class RequestLoop(ABC):
             self._run(batch)
         except Exception as error:  # noqa: BLE001 - the loop outlives whatever fails in a step
             self._counters.num_failed_steps += 1
-            _log.exception("step failed", step_id=self._step_id)
             entries = batch.entries if batch else ()
             concerned = [*self._abandon(), *(e.request for e in entries)]
             concerned = concerned or list(self._residency.running)
+            _log.exception("step failed", request_ids=[r.request_id for r in concerned])
             self._fail(concerned, f"step failed: {type(error).__name__}: {error}")
             self._gate.withhold(no_rows(self._step_id, self._config.max_draft_tokens))
             self._asked_draft_tokens = 0
@@ -281,6 +284,7 @@ class RequestLoop(ABC):
         self._asked_draft_tokens = allowance.next_draft_tokens
         counters = self._counters
         budget = min(allowance.budget, batch.num_draft_tokens)
+        self._log.observe(report, budget, allowance.fallback if batch.num_draft_tokens else None)
         counters.num_steps += 1
         counters.last_budget = budget
         counters.num_rows += outcome.num_rows

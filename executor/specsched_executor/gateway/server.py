@@ -20,6 +20,7 @@ from specsched_executor.gateway.errors import STATUS_OF, GatewayError
 from specsched_executor.gateway.servicer import VllmEngineServicer
 from specsched_executor.gateway.sessions import Sessions
 from specsched_executor.gateway.streams import StreamHub
+from specsched_executor.tracing import RequestTracer
 
 SERVICE_NAME = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
 
@@ -86,6 +87,8 @@ def build_server(
     tokenizer: Tokenizer,
     config: GatewayConfig,
     schedulers: counters_servicer.AttachedSchedulers = counters_servicer.nobody,
+    *,
+    tracer: RequestTracer | None = None,
 ) -> Gateway:
     """Make the gateway of an engine, bound to its port; call it on the loop that will run it.
 
@@ -96,7 +99,7 @@ def build_server(
     server = grpc.aio.server(interceptors=[statuses], options=_options(config))
     sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(
-        VllmEngineServicer(engine, sessions, model, tokenizer), server
+        VllmEngineServicer(engine, sessions, model, tokenizer, tracer), server
     )
     executor_pb2_grpc.add_ExecutorServiceServicer_to_server(
         counters_servicer.CountersServicer(engine, schedulers), server

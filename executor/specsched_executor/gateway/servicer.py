@@ -20,23 +20,31 @@ from specsched_executor.core import RequestError
 from specsched_executor.gateway import responses
 from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
 from specsched_executor.gateway.errors import UnsupportedCallError
+from specsched_executor.gateway.observed import observed_call
 from specsched_executor.gateway.outputs import Outputs
 from specsched_executor.gateway.rate import RateMeter
 from specsched_executor.gateway.requests import to_generation_request
 from specsched_executor.gateway.sessions import Sessions
 from specsched_executor.gateway.tokenizer_archive import build_archive, to_chunks
+from specsched_executor.tracing import NoRequestTracer, RequestTracer
 
 
 class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
     """Serves one engine. Exceptions leave it as they are; `StatusInterceptor` translates them."""
 
     def __init__(
-        self, engine: EngineApi, sessions: Sessions, model: ServedModel, tokenizer: Tokenizer
+        self,
+        engine: EngineApi,
+        sessions: Sessions,
+        model: ServedModel,
+        tokenizer: Tokenizer,
+        tracer: RequestTracer | None = None,
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._model = model
         self._tokenizer = tokenizer
+        self._tracer = tracer or NoRequestTracer()
         self._tokenizer_archive = build_archive(tokenizer.files())
         self._start_s = time.monotonic()
         self._last_receive_s = 0.0
@@ -49,12 +57,15 @@ class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: igno
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Stream chunks when asked to, then each of the n outputs as it completes."""
         self._last_receive_s = time.time()
-        generation = to_generation_request(request, await self._prompt_token_ids(request))
-        outputs = Outputs(generation, stream=request.stream)
-        async with contextlib.aclosing(self._sessions.run(generation)) as deltas:
-            async for delta in deltas:
-                for reply in outputs.replies(delta):
-                    yield reply
+        with observed_call(self._tracer, context) as call:
+            generation = to_generation_request(request, await self._prompt_token_ids(request))
+            call.accept(generation)
+            outputs = Outputs(generation, stream=request.stream)
+            async with contextlib.aclosing(self._sessions.run(generation)) as deltas:
+                async for delta in deltas:
+                    call.receive(delta)
+                    for reply in outputs.replies(delta):
+                        yield reply
 
     async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
         """End requests early; their streams finish with "abort". Unknown ids are ignored."""

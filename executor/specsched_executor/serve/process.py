@@ -14,9 +14,10 @@ from specsched_protocol.run_dir import RunDirError
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.model import ModelLoadError
+from specsched_executor.tracing import RequestTracer, open_tracer
 
 from .assembly import Executor, build_executor
-from .facts import gateway_config, served_model
+from .facts import gateway_config, model_name, served_model
 from .readiness import NotReadyError, prove_readiness
 from .starting import build_unless_told_to_end
 
@@ -39,7 +40,9 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
         )
         if executor is not None:
             try:
-                status = asyncio.run(_run(config, executor, end))
+                name = model_name(config, executor.loaded)
+                with contextlib.closing(open_tracer(config, name)) as tracer:
+                    status = asyncio.run(_run(config, executor, tracer, end))
             finally:
                 executor.stop()
     except (GatewayError, ModelLoadError, NotReadyError, RunDirError, ValueError) as error:
@@ -49,7 +52,9 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
     return 0 if executor is None else status
 
 
-async def _run(config: ExecutorConfig, executor: Executor, end: EndSignal) -> int:
+async def _run(
+    config: ExecutorConfig, executor: Executor, tracer: RequestTracer, end: EndSignal
+) -> int:
     stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     end.tell(lambda: _tell(loop, stop))
@@ -59,6 +64,7 @@ async def _run(config: ExecutorConfig, executor: Executor, end: EndSignal) -> in
         executor.loaded.tokenizer,
         gateway_config(config),
         executor.schedulers,
+        tracer=tracer,
     )
     executor.start(on_failure=lambda: _tell(loop, failed))
     proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
