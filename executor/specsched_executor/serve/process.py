@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 import structlog
 from specsched_protocol.ending import EndSignal
 from specsched_protocol.run_dir import RunDirError
+from specsched_protocol.sd_notify import Notifier
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.gateway import Gateway, GatewayError, build_server
@@ -81,11 +82,15 @@ async def _run(
         scheduler=config.effective_scheduler,
         pid=os.getpid(),
     )
+    notifier = Notifier.of(os.environ)
+    notifier.ready(f"serves {model_name(config, executor.loaded)} on port {gateway.port}")
     await _first_of(stop, failed)
     if failed.is_set():
+        notifier.stopping("the engine failed")
         # Nothing can be served any more: say so, and leave the restart to whoever supervises.
         await gateway.stop(grace_s=0)
         return _FAILED
+    notifier.stopping("lets running requests end")
     await _drain(gateway, executor, config.drain_timeout_s)
     return 0
 

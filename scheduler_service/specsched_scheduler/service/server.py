@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from specsched_protocol.grpc_status import StatusInterceptor
 from specsched_protocol.run_dir import RunDir
+from specsched_protocol.sd_notify import Notifier
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
 
@@ -59,6 +60,7 @@ class SchedulerServer:
         self.socket_path = run_dir.scheduler_socket(config.name)
         self.tcp_port: int | None = None
         self._config = config
+        self._notifier = Notifier.of(os.environ)
         self._stop = asyncio.Event()
         self._warmed = asyncio.Event()
         learned = LearnedStates(state or LearnedState(), is_frozen=config.freeze_learning)
@@ -154,8 +156,10 @@ class SchedulerServer:
         await self._health.set(SERVICE_NAME, _Serving.SERVING)
         await self._health.set("", _Serving.SERVING)
         _log.info("serving", warm_up_s=round(time.monotonic() - started, 3))
+        self._notifier.ready(f"decides by {self._attachments.policy} on {self.socket_path}")
 
     async def _shut_down(self, server: grpc.aio.Server) -> None:
+        self._notifier.stopping("hands over to another scheduler, if there is one")
         await self._health.enter_graceful_shutdown()
         grace_s = self._config.shutdown_grace_ms / 1e3
         await self._hand_over(grace_s)
