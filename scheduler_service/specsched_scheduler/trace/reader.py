@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,13 @@ from specsched_scheduler.learning.errors import TraceError
 
 from .schema import METADATA_PREFIX, SCHEMA
 
-__all__ = ["RecordedStep", "TraceFile", "read_trace_files"]
+__all__ = [
+    "OpenTraceFile",
+    "RecordedStep",
+    "TraceFile",
+    "open_trace_files",
+    "read_trace_files",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +57,48 @@ class RecordedStep:
 
 def read_trace_files(path: Path) -> Iterator[TraceFile]:
     """The files of a folder by name, or the one file. Raises TraceError naming what is wrong."""
+    for file in open_trace_files(path):
+        yield _read(file)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTraceFile:
+    """A file whose columns are those of a trace. facts: what it says of itself."""
+
+    path: Path
+    parquet: pq.ParquetFile
+    facts: Mapping[str, str]
+
+
+def open_trace_files(path: Path) -> Iterator[OpenTraceFile]:
+    """The same without their steps; closed when the next one is asked for."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise TraceError(f"{path}: no .parquet file is there")
     for file in files:
-        yield _read(file)
+        try:
+            with pq.ParquetFile(file) as parquet:
+                yield OpenTraceFile(file, parquet, _facts(file, parquet.schema_arrow))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise TraceError(f"{file}: {error}") from error
 
 
-def _read(path: Path) -> TraceFile:
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise TraceError(f"{path}: {error}") from error
-    missing = set(SCHEMA.names) - set(table.column_names)
+def _facts(path: Path, schema: pa.Schema) -> dict[str, str]:
+    missing = set(SCHEMA.names) - set(schema.names)
     if missing:
         raise TraceError(f"{path}: not a trace, without {', '.join(sorted(missing))}")
-    raw = table.schema.metadata or {}
-    facts = {
+    raw = schema.metadata or {}
+    return {
         key.decode().removeprefix(METADATA_PREFIX): value.decode() for key, value in raw.items()
     }
+
+
+def _read(file: OpenTraceFile) -> TraceFile:
+    path, facts = file.path, file.facts
     try:
         k = int(facts["max_draft_tokens"])
         cost = Parse(facts["cost"], plan_pb2.CostModel())
-        steps = tuple(_step(row, k) for row in table.to_pylist())
+        steps = tuple(_step(row, k) for row in file.parquet.read().to_pylist())
     except (KeyError, ValueError, ParseError) as error:
         raise TraceError(f"{path}: {error!r}") from error
     return TraceFile(path, facts.get("policy", "unknown"), k, cost, steps)

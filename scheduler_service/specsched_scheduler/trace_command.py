@@ -1,0 +1,110 @@
+"""`specsched trace`: a look into recorded traces."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+__all__ = ["trace"]
+
+_BAD_INPUT = 2
+_MISSING_PACKAGE = 5
+
+_T = TypeVar("_T")
+
+_PathArgument = Annotated[Path, typer.Argument(help="A trace file, or the folder of --trace-dir.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+trace = typer.Typer(help="Look into recorded traces.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@trace.command("summary")
+def summary(path: _PathArgument, json: _JsonOption = False) -> None:
+    """Tell what a trace holds: files, steps, tokens, times, policies."""
+    summarize = _reader("summarize")
+    told = _read(lambda: summarize(path))
+    if json:
+        typer.echo(json_module.dumps(told))
+        return
+    width = max(map(len, told))
+    for name, value in told.items():
+        typer.echo(f"{name.replace('_', ' '):{width}}  {_text(value)}")
+
+
+@trace.command("head")
+def head(
+    path: _PathArgument,
+    num: Annotated[
+        int, typer.Option("--num", "-n", min=1, help="So many steps, from the first one on.")
+    ] = 10,
+    json: _JsonOption = False,
+) -> None:
+    """Show the first steps, a line each; with --json the whole rows, one object a line."""
+    if json:
+        head_rows = _reader("head_rows")
+        for row in _read(lambda: list(head_rows(path, num))):
+            typer.echo(json_module.dumps(row))
+        return
+    read_head = _reader("read_head")
+    _print_steps(_read(lambda: read_head(path, num)))
+
+
+_HEADERS = (
+    "step",
+    "requests",
+    "drafts",
+    "budget",
+    "expected",
+    "ms",
+    "verified",
+    "accepted",
+    "tokens",
+    "measured ms",
+)
+
+
+def _print_steps(steps: list[Any]) -> None:
+    lines = [_HEADERS, *(tuple(map(_text, astuple(step))) for step in steps)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(cells))
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _reader(name: str) -> Callable[..., Any]:
+    """A function of the module that needs pyarrow."""
+    try:
+        from specsched_scheduler.trace import summary as module
+    except ImportError as error:
+        _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
+    function: Callable[..., Any] = getattr(module, name)
+    return function
+
+
+def _read(read: Callable[[], _T]) -> _T:
+    from specsched_scheduler.learning.errors import TraceError
+
+    try:
+        return read()
+    except TraceError as error:
+        _fail(str(error), _BAD_INPUT)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(code)
