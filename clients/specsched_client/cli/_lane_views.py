@@ -13,12 +13,18 @@ from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client._policy import policy_text
 
-__all__ = ["print_changes", "print_diff", "print_lanes", "role_text"]
+__all__ = ["print_changes", "print_diff", "print_lanes", "role_text", "transport_text"]
 
 
 def role_text(role: scheduler_pb2.LaneRole.ValueType) -> str:
     """A role in lower case."""
     return scheduler_pb2.LaneRole.Name(role).removeprefix("LANE_ROLE_").lower()
+
+
+def transport_text(transport: scheduler_pb2.Transport.ValueType) -> str:
+    """How steps travel, in lower case."""
+    name = scheduler_pb2.Transport.Name(transport)
+    return name.removeprefix("TRANSPORT_").lower().replace("_", " ")
 
 
 def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -> None:
@@ -28,11 +34,10 @@ def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -
         return
     table = _table("scheduler", "role", "lane", "epoch", "version", "policy", "plans", "faults")
     for each in answer.schedulers:
-        transport = scheduler_pb2.Transport.Name(each.transport).removeprefix("TRANSPORT_")
         table.add_row(
             each.name,
             role_text(each.role),
-            f"{each.lane}, {transport.lower().replace('_', ' ')}",
+            f"{each.lane}, {transport_text(each.transport)}",
             str(each.epoch),
             each.version,
             policy_text(each.policy),

@@ -14,6 +14,7 @@ from specsched_client.cli._lanes import diff, drain, lanes, promote
 from specsched_client.cli._plugins import PluginGroup
 from specsched_client.cli._policy import policy_app
 from specsched_client.cli._status import status
+from specsched_client.cli._top import top
 
 _HELP = """Generate text with an executor; watch and steer the schedulers beside it.
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(status)
+app.command()(top)
 app.command()(lanes)
 app.command()(diff)
 app.command()(promote)

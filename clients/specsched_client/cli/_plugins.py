@@ -26,6 +26,7 @@ SUMMARIES: Final = {
     "plan": "Decide the steps of FILE: one plan request, or a list of them.",
     "replay": "Decide recorded steps by another policy and compare: tokens per second and regret.",
     "scheduler": "Run a scheduler that executors on this machine attach to.",
+    "trace": "Look into recorded traces.",
     "train": "Make a drafter for a target.",
 }
 """First lines of the help of commands known by name, so that a list does not import them all."""
@@ -96,9 +97,16 @@ def _load(plugin: EntryPoint) -> Any:
         return _as_command(plugin.name, target)
     command: Any = typer.main.get_command(target)
     command.name = plugin.name
+    _drop_completion(command)
     for each in (command, *getattr(command, "commands", {}).values()):
         each.rich_markup_mode = None
     return command
+
+
+def _drop_completion(command: Any) -> None:
+    """Completion is the whole program's, not that of one of its commands."""
+    own = {"install_completion", "show_completion"}
+    command.params = [each for each in command.params if each.name not in own]
 
 
 def _as_command(name: str, function: Any, **context: Any) -> Any:

@@ -10,10 +10,10 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
-from specsched_protocol.v1 import executor_pb2, scheduler_pb2
+from specsched_protocol.v1 import executor_pb2
 
 from specsched_client._policy import policy_text
-from specsched_client.cli._lane_views import role_text
+from specsched_client.cli._lane_views import role_text, transport_text
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 
 
@@ -74,12 +74,7 @@ def _plans(counters: executor_pb2.StepCounters) -> str:
 def _attached(scheduler: executor_pb2.AttachedScheduler) -> str:
     state = "active" if scheduler.active else role_text(scheduler.role)
     reason = f" ({scheduler.transport_reason})" if scheduler.transport_reason else ""
-    return f"{scheduler.name}, {state}, {_transport(scheduler.transport)}{reason}"
-
-
-def _transport(transport: scheduler_pb2.Transport.ValueType) -> str:
-    name = scheduler_pb2.Transport.Name(transport)
-    return name.removeprefix("TRANSPORT_").lower().replace("_", " ")
+    return f"{scheduler.name}, {state}, {transport_text(scheduler.transport)}{reason}"
 
 
 def _drafts(counters: executor_pb2.StepCounters) -> str:
@@ -114,7 +109,7 @@ def _scheduler_rows(scheduler: SchedulerReport | str) -> Iterable[tuple[str, str
         yield "attached", "no executor"
     for attachment in status.attachments:
         counters = attachment.counters
-        where = f"lane {attachment.lane}, {_transport(attachment.transport)}"
+        where = f"lane {attachment.lane}, {transport_text(attachment.transport)}"
         role = attachment.lane_status.role
         told = f", {role_text(role)}" if role else ""
         yield "attached", f"{attachment.executor_name}, {where}{told}"
