@@ -7,6 +7,7 @@ import contextlib
 
 import structlog
 from specsched_protocol.ending import EndSignal, end_process
+from specsched_protocol.http.listeners import HttpListenError
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
@@ -34,7 +35,14 @@ def run(config: SchedulerConfig) -> int:
         state = load_state(config.learned_state) if config.learned_state else None
         run_dir = RunDir.open(config.run_dir)
         asyncio.run(_serve(SchedulerServer(config, run_dir, policy, state), end))
-    except (PolicyError, RunDirError, ServiceError, StateError, WarmUpError) as error:
+    except (
+        HttpListenError,
+        PolicyError,
+        RunDirError,
+        ServiceError,
+        StateError,
+        WarmUpError,
+    ) as error:
         _log.error("cannot start", reason=str(error))
         return 2
     return 0

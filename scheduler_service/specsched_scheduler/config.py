@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
+from specsched_protocol.http.address import AUTO, HttpAddress, ProbeAddress
 from specsched_protocol.settings import ProcessSettings
 from specsched_protocol.tcp import TcpAddress, TlsFiles, tls_files
 
@@ -35,6 +36,16 @@ class SchedulerConfig(ProcessSettings):
     tls_key: Path | None = Field(None, description="PEM key of that certificate")
     tls_client_ca: Path | None = Field(
         None, description="PEM certificates of who signs the executors' and operators' certificates"
+    )
+    http_address: HttpAddress = Field(
+        AUTO,
+        description="Loopback address of page, metrics and health, host:port; auto: 127.0.0.1:9470,"
+        " or any free port where that is taken; off: none",
+    )
+    probe_address: ProbeAddress = Field(
+        None,
+        description="Address of health and metrics alone, host:port, plain text and without"
+        " authentication: for a kubelet or a Prometheus on other machines; none: not served",
     )
     policy: str = Field("throughput", description='Policy, e.g. "throughput" or "fixed(3)"')
     learned_state: Path | None = Field(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.learning.calibration.observations import Observations
 from specsched_scheduler.learning.calibration.online import OnlineCalibrator
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrector
@@ -36,6 +39,7 @@ class ExecutorKind:
 class Learner:
     """One thread. calibrator, corrector, pairing: the parts, to be looked at.
 
+    on_paired: told of drafts with their outcome, before they are learned from, frozen or not.
     start: where confidences were judged before. is_frozen: keep what was learned as it is.
     """
 
@@ -44,6 +48,7 @@ class Learner:
     ) -> None:
         self.kind = kind
         self.is_frozen = False
+        self.on_paired: Callable[[tuple[npt.NDArray[np.int64], Observations]], object] = _ignore
         self.pairing = Pairing()
         self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
         self.corrector = CostCorrector(profile)
@@ -59,6 +64,8 @@ class Learner:
             self.pairing.add(step)
         for report in reports:
             paired = self.pairing.take(report)
+            if paired is not None:
+                self.on_paired(paired)
             if not self.is_frozen:
                 if paired is not None:
                     self.calibrator.observe(*paired)
@@ -124,3 +131,7 @@ class Learner:
                 draft_tokens=report.asked_draft_tokens if is_next else 0,
             )
         )
+
+
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""

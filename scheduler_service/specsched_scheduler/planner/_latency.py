@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.compiling import njit
 
-__all__ = ["NUM_BUCKETS", "bucket_of", "quantile_ns"]
+__all__ = ["NUM_BUCKETS", "bucket_of", "durations_ns", "quantile_ns"]
 
 _SUB_BITS = 4
 _SUB_BUCKETS = 1 << _SUB_BITS
@@ -31,6 +31,12 @@ def _upper_bound_ns(bucket: int) -> int:
         return bucket
     shift = bucket // _SUB_BUCKETS - 1
     return ((bucket - shift * _SUB_BUCKETS + 1) << shift) - 1
+
+
+def durations_ns(histogram: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(upper bound of a bucket, how many are in it), rising, of the buckets that hold any."""
+    counts = histogram.copy()
+    return [(_upper_bound_ns(int(i)), int(counts[i])) for i in np.flatnonzero(counts)]
 
 
 def quantile_ns(histogram: npt.NDArray[np.int64], quantile: float) -> int:

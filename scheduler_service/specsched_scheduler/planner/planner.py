@@ -12,7 +12,7 @@ from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.plan import StepReport
 from specsched_protocol.shm.plan_area import latest_publication
-from specsched_protocol.shm.plan_arrays import GatheredConfidences
+from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 
 from specsched_scheduler.decision.calibration import CalibrationTable, identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
@@ -22,7 +22,7 @@ from specsched_scheduler.learning.pairing import StepConfidences
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._history import drain_confidences
-from specsched_scheduler.planner._latency import quantile_ns
+from specsched_scheduler.planner._latency import durations_ns, quantile_ns
 from specsched_scheduler.planner._learned import (
     LearnedBuffers,
     ask_probe,
@@ -180,6 +180,15 @@ class Planner:
             plan_us_p99=quantile_ns(self._state.histogram, 0.99) / _NS_PER_US,
         )
 
+    @property
+    def table(self) -> CostTable:
+        """What steps are priced by."""
+        return self._table
+
+    def latencies(self) -> list[tuple[float, int]]:
+        """(seconds from seeing a request to its decision, how many took so long), to 1/16."""
+        return [(ns / 1e9, count) for ns, count in durations_ns(self._state.histogram)]
+
     def recent_decisions(self, after: int = 0, max_decisions: int = 64) -> list[RecentDecision]:
         """The newest decisions whose index is above `after`, oldest first."""
         out = np.zeros((max_decisions, ring.ENTRY_WORDS), dtype=np.int64)
@@ -262,7 +271,7 @@ class Planner:
             publish_plan(self._memory, inputs.settings, state, plan)
         except Exception:  # noqa: BLE001 - foreign code must not end the planner
             if state.counters[state_words.NUM_POLICY_ERRORS] == 0:
-                _log.exception("policy_failed")
+                _log.exception("policy failed", step_id=int(state.request.fixed[STEP_ID]))
             state.counters[state_words.NUM_POLICY_ERRORS] += 1
 
 

@@ -26,7 +26,10 @@ __all__ = ["Attachment"]
 
 
 class Attachment:
-    """Keeps one executor's planner and its stream together. Lives on the server's event loop."""
+    """Keeps one executor's planner and its stream together. Lives on the server's event loop.
+
+    slot: its number among those attached.
+    """
 
     def __init__(self, hello: pb.Hello, planning: Planning, heartbeat_s: float) -> None:
         self.hello = hello
@@ -37,6 +40,10 @@ class Attachment:
         self._last_heard = time.monotonic()
         self._executor_step_id = 0
         self.end_reason = "the stream ended"
+        self.slot = 0
+        # Who cannot tell whom it follows has one scheduler.
+        can_tell = pb.FEATURE_LANE_CONTROL in self.lane_control.features
+        planning.telemetry.is_followed = not can_tell
 
     def end(self, reason: str) -> None:
         """Have `responses` return once what was queued before is sent."""
@@ -112,6 +119,8 @@ class Attachment:
         match request.WhichOneof("message"):
             case "lane_status":
                 self.lane_control.status = request.lane_status
+                is_followed = request.lane_status.role == pb.LANE_ROLE_ACTIVE
+                self.planning.telemetry.is_followed = is_followed
             case "lane_reply":
                 self.lane_control.on_reply(request.lane_reply)
             case "state_query":

@@ -11,6 +11,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.learning.document import LearnedState
 from specsched_scheduler.policies import BuiltPolicy, PolicyError, check_effect
+from specsched_scheduler.telemetry import Slots
 
 from .attachment import Attachment
 from .errors import InvalidMessageError, NotReadyError, TooManyAttachmentsError
@@ -31,6 +32,7 @@ class Attachments:
     def __init__(self, policy: BuiltPolicy, max_attachments: int, learned: LearnedStates) -> None:
         self.policy = policy
         self.learned = learned
+        self.slots = Slots()
         self._max_attachments = max_attachments
         self._members: list[Attachment] = []
         self._num_admitted = 0
@@ -74,12 +76,13 @@ class Attachments:
         self._warn_of_no_effect(attachment)
         if attachment.planning.policy != self.policy:  # it changed while this one was opened
             attachment.follow(self.policy)
-        self._members.append(attachment)
-        try:
-            yield
-        finally:
-            self._members.remove(attachment)
-            self.learned.keep(attachment.planning.learning.entry())
+        with self.slots.taken() as attachment.slot:
+            self._members.append(attachment)
+            try:
+                yield
+            finally:
+                self._members.remove(attachment)
+                self.learned.keep(attachment.planning.learning.entry())
 
     def set_policy(self, policy: BuiltPolicy) -> BuiltPolicy:
         """Plan every attachment by `policy` from its next decision on; return the previous one.

@@ -14,6 +14,7 @@ from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import Entry
 from specsched_scheduler.learning.learner import Learner
+from specsched_scheduler.learning.pairing import StepConfidences
 from specsched_scheduler.planner import Planner
 
 __all__ = ["LearningThread"]
@@ -33,14 +34,18 @@ class LearningThread:
     """Takes a planner's reports and confidences, learns, tells the planner and `on_calibration`.
 
     on_calibration: called from this thread with each calibration that decisions go by, the first
-    one included; on_reports: with the reports of finished steps. Set both before `start`. All
-    methods may be called from any thread; they may wait for a fit, which takes up to some tens of
+    one included; on_reports: with the reports of finished steps; on_followed: with those and the
+    confidences that came with them, once both are observed. Set them before `start`. All methods
+    may be called from any thread; they may wait for a fit, which takes up to some tens of
     milliseconds.
     """
 
     def __init__(self, planner: Planner, learner: Learner) -> None:
         self.on_calibration: Callable[[Calibration], object] = lambda _: None
         self.on_reports: Callable[[list[StepReport]], object] = lambda _: None
+        self.on_followed: Callable[[list[StepReport], list[StepConfidences]], object] = lambda *_: (
+            None
+        )
         self.num_publications = 0
         self.num_probes = 0
         self._planner = planner
@@ -113,7 +118,9 @@ class LearningThread:
         # Reports first: the confidences of their drafts were seen before they were written.
         reports = self._planner.drain_reports()
         self.on_reports(reports)
-        self._learner.observe(reports, self._planner.drain_confidences())
+        confidences = self._planner.drain_confidences()
+        self._learner.observe(reports, confidences)
+        self._tell_followed(reports, confidences)
         started = time.monotonic()
         if started >= self._next_fit_s:
             self._must_publish |= self._learner.update()
@@ -125,6 +132,13 @@ class LearningThread:
         if probe_rows:
             self._planner.ask_probe(probe_rows)
             self.num_probes += 1
+
+    def _tell_followed(self, reports: list[StepReport], confidences: list[StepConfidences]) -> None:
+        try:
+            self.on_followed(reports, confidences)
+        except Exception:  # noqa: BLE001 - learning goes on without whoever looks on
+            _log.exception("what was learned from could not be told")
+            self.on_followed = lambda *_: None
 
     def _publish(self) -> None:
         calibration = self._learner.calibrator.calibration

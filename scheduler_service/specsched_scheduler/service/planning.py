@@ -9,6 +9,7 @@ from specsched_protocol.plan import StepReport
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
 from specsched_scheduler.learning.document import LearnedState, read_state, write_state
@@ -17,6 +18,7 @@ from specsched_scheduler.learning.learner import Learner
 from specsched_scheduler.learning.wire import calibration_from_message
 from specsched_scheduler.planner import Planner, PlannerConfig, RecentDecision
 from specsched_scheduler.policies import BuiltPolicy
+from specsched_scheduler.telemetry import AttachmentTelemetry
 from specsched_scheduler.trace import StepRecorder, trace_metadata
 
 from .learned import LearnedStates
@@ -58,7 +60,10 @@ class Planning:
         kind = self._kind = executor_kind(hello)
         calibration = calibration_from_message(hello.calibration, kind.max_draft_tokens)
         self._planner = Planner(transport.regions, selection, model, config)
-        self.learning = LearningThread(self._planner, Learner(kind, model))
+        learner = Learner(kind, model)
+        self.learning = LearningThread(self._planner, learner)
+        self.telemetry = AttachmentTelemetry(self._planner, learner, kind.max_draft_tokens)
+        self.learning.on_followed = self.telemetry.follow
         self._hello, self._recorder = hello, recorder
         if recorder is not None:
             recorder.describe(trace_metadata(hello, policy))
@@ -138,6 +143,29 @@ class Planning:
             totals["num_lost_reports"] += feed.num_invalid_reports
         names = [field.name for field in pb.PlannerCounters.DESCRIPTOR.fields]
         return pb.PlannerCounters(**{name: totals[name] for name in names})
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether the planner's thread lives."""
+        return self._planner.is_running
+
+    @property
+    def table(self) -> CostTable:
+        """What steps are priced by."""
+        return self._planner.table
+
+    def latencies(self) -> list[tuple[float, int]]:
+        """(seconds from seeing a request to its decision, how many took so long)."""
+        return self._planner.latencies()
+
+    def learned_cost(self) -> tuple[CostModel, bool]:
+        """The profile, and whether it is used as corrected; may wait for a fit."""
+
+        def read(learner: Learner) -> tuple[CostModel, bool]:
+            corrector = learner.corrector
+            return corrector.profile, corrector.has_learned and corrector.is_worth_it
+
+        return self.learning.look(read)
 
     @property
     def num_lost_confidences(self) -> int:

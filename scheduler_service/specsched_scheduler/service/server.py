@@ -13,6 +13,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from specsched_protocol.grpc_status import StatusInterceptor
+from specsched_protocol.http.listeners import Listeners
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.sd_notify import Notifier
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -31,6 +32,7 @@ from .learned import LearnedStates
 from .listening import KEEPALIVE_OPTIONS, listen_on_socket, listen_on_tcp
 from .servicer import Identity, SchedulerServicer
 from .socket_claim import claim_socket
+from .web import PREFERRED_PORT, SchedulerWeb
 
 __all__ = ["SERVICE_NAME", "SchedulerServer"]
 
@@ -47,7 +49,7 @@ _Serving = health_pb2.HealthCheckResponse.ServingStatus
 class SchedulerServer:
     """One scheduler on one Unix socket, and on TCP if wanted. `serve` runs until `stop`.
 
-    tcp_port: the port that is listened on, None before and without.
+    tcp_port: the port that is listened on, None before and without. web: its HTTP port.
     """
 
     def __init__(
@@ -66,6 +68,9 @@ class SchedulerServer:
         learned = LearnedStates(state or LearnedState(), is_frozen=config.freeze_learning)
         self._attachments = Attachments(policy, config.max_attachments, learned)
         self._health = health.aio.HealthServicer()
+        self.web = SchedulerWeb(
+            config.name, version("specsched"), self.socket_path, self._attachments
+        )
 
     def stop(self) -> None:
         """Have `serve` end in good order. Call it on the server's event loop."""
@@ -74,9 +79,10 @@ class SchedulerServer:
     async def serve(self) -> None:
         """Serve until told to stop.
 
-        Raises SocketInUseError, ListenError or RunDirError before it begins.
+        Raises SocketInUseError, ListenError, HttpListenError or RunDirError before it begins.
         """
-        with claim_socket(self.socket_path):
+        http = (self._config.http_address, self._config.probe_address, PREFERRED_PORT)
+        with claim_socket(self.socket_path), Listeners.bind(*http) as listeners:
             server = self._build()
             await self._health.set(SERVICE_NAME, _Serving.NOT_SERVING)
             await self._health.set("", _Serving.NOT_SERVING)
@@ -85,6 +91,7 @@ class SchedulerServer:
                 self.tcp_port = listen_on_tcp(server, address, tls)
             listen_on_socket(server, self.socket_path)
             await server.start()
+            await self.web.start(listeners)
             _log.info(
                 "listening",
                 socket=str(self.socket_path),
@@ -97,6 +104,7 @@ class SchedulerServer:
                 await self._serve_until_stopped()
             finally:
                 await self._shut_down(server)
+                await self.web.stop()
 
     async def _serve_until_stopped(self) -> None:
         warming = asyncio.ensure_future(self._warm_up())

@@ -1,0 +1,152 @@
+"""Fills the snapshot of one attachment."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from copy import copy
+
+from specsched_protocol.metrics import Histogram
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
+
+from specsched_scheduler.decision._price import verify_ms_at
+from specsched_scheduler.decision.codes import DecisionFlags
+from specsched_scheduler.planner import RecentDecision
+
+from . import snapshot as shot
+from .attachment import AttachmentTelemetry
+from .catalogue import LATENCY_BOUNDS_S
+from .view import AttachmentView
+
+__all__ = ["look_at"]
+
+
+def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
+    """From any thread; may wait for a fit."""
+    hello, status = view.hello, view.status()
+    lane = status.lane_status
+
+    def read(telemetry: AttachmentTelemetry) -> shot.ExecutorSnapshot:
+        return shot.ExecutorSnapshot(
+            slot=view.slot,
+            boot_id=hello.boot_id.hex(),
+            name=hello.executor_name,
+            model=hello.model.name,
+            drafter=hello.model.drafter,
+            transport=_word(pb.Transport.Name(status.transport), "TRANSPORT_"),
+            max_draft_tokens=hello.model.max_draft_tokens,
+            role=_role(lane.role),
+            active_scheduler=lane.active_scheduler,
+            decisions=_decisions(telemetry, status.counters, view.latencies()),
+            confidences=_confidences(telemetry, status.counters),
+            cost=cost,
+            step_times=_step_times(telemetry),
+            learning=_learning(view, status.counters),
+            lanes=(),
+        )
+
+    cost = _cost(view, status.model_state)
+    return view.telemetry.look(read)
+
+
+def _role(role: pb.LaneRole.ValueType) -> str:
+    return _word(pb.LaneRole.Name(role), "LANE_ROLE_") if role else ""
+
+
+def _word(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).lower()
+
+
+def _histogram(histogram: Histogram) -> shot.HistogramSnapshot:
+    return shot.HistogramSnapshot(histogram.bounds, tuple(histogram.counts), histogram.sum)
+
+
+def _decisions(
+    telemetry: AttachmentTelemetry,
+    counters: pb.PlannerCounters,
+    latencies: Iterable[tuple[float, int]],
+) -> shot.DecisionSnapshot:
+    log, latency = telemetry.decisions, Histogram(LATENCY_BOUNDS_S)
+    for seconds, count in latencies:
+        latency.observe(seconds, count)
+    return shot.DecisionSnapshot(
+        num_decisions=counters.num_decisions,
+        num_missed=counters.num_missed_requests,
+        num_invalid=counters.num_invalid_requests,
+        num_policy_errors=telemetry.planner_counters().num_policy_errors,
+        num_torn_reads=counters.num_torn_reads,
+        num_requests=log.num_requests,
+        num_draft_tokens=log.num_draft_tokens,
+        budget=log.budget,
+        latency_s=_histogram(latency),
+        newest=None if log.newest is None else _newest(log.newest),
+        seconds=tuple(map(copy, log.seconds)),
+        sizes=tuple(copy(log.sizes[size]) for size in sorted(log.sizes)),
+    )
+
+
+def _newest(recent: RecentDecision) -> shot.NewestDecision:
+    decision = recent.decision
+    return shot.NewestDecision(
+        step_id=decision.step_id,
+        num_requests=recent.num_requests,
+        num_draft_tokens=recent.num_draft_tokens,
+        budget=min(decision.budget, recent.num_draft_tokens),
+        next_draft_tokens=decision.next_draft_tokens,
+        expected_tokens=decision.expected_tokens,
+        expected_ms=decision.expected_ms,
+        plan_us=recent.plan_us,
+        is_flat=bool(decision.flags & DecisionFlags.FLAT),
+    )
+
+
+def _confidences(
+    telemetry: AttachmentTelemetry, counters: pb.PlannerCounters
+) -> shot.ConfidenceSnapshot:
+    outcomes = telemetry.outcomes
+    return shot.ConfidenceSnapshot(
+        num_repaired=counters.num_repaired_confidences,
+        num_missing_steps=telemetry.planner_counters().num_missing_confidences,
+        num_frozen_steps=telemetry.freezing.num_steps,
+        num_judged=outcomes.num_judged,
+        num_expected=outcomes.num_expected,
+        num_accepted=outcomes.num_accepted,
+        positions=outcomes.positions(),
+    )
+
+
+def _cost(view: AttachmentView, state: plan_pb2.ModelState.ValueType) -> shot.CostSnapshot:
+    table = view.table
+    profile, is_corrected = view.learned_cost()
+    sizes = tuple(sorted(profile.verify))
+    return shot.CostSnapshot(
+        model_state=_word(plan_pb2.ModelState.Name(state), "MODEL_STATE_"),
+        is_corrected=is_corrected,
+        capture_limit=profile.capture_limit,
+        sizes=sizes,
+        ms=tuple(float(verify_ms_at(table, size)) for size in sizes),
+        profiled_ms=tuple(statistics.median(profile.verify[size]) for size in sizes),
+    )
+
+
+def _step_times(telemetry: AttachmentTelemetry) -> shot.StepTimeSnapshot:
+    steps = telemetry.steps
+    return shot.StepTimeSnapshot(
+        num_steps=steps.num_steps,
+        predicted_s=steps.predicted_s,
+        measured_s=steps.measured_s,
+        plain_s=steps.plain_s,
+        ratios=_histogram(steps.ratios),
+        newest=steps.newest,
+    )
+
+
+def _learning(view: AttachmentView, counters: pb.PlannerCounters) -> shot.LearningSnapshot:
+    return shot.LearningSnapshot(
+        num_reports=counters.num_reports,
+        num_lost_reports=counters.num_lost_reports,
+        num_lost_confidences=view.num_lost_confidences,
+        num_publications=view.num_publications,
+        num_probes=view.num_probes,
+    )
