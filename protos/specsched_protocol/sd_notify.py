@@ -80,8 +80,8 @@ async def feed_watchdog(notifier: Notifier, not_alive: Callable[[], str | None])
     """Tell the watchdog that this process is alive, for as long as it is; never returns.
 
     not_alive: why only a new start can mend this process, None while nothing is wrong. It is asked
-    twice in the time that the watchdog gives, on the event loop: a loop that hangs is told as well,
-    by silence. Where nobody watches this only waits.
+    three times in the time that the watchdog gives, on the event loop: a loop that hangs is told as
+    well, by silence. Where nobody watches this only waits.
     """
     if notifier.watchdog_s is None:
         await asyncio.Event().wait()
@@ -92,7 +92,7 @@ async def feed_watchdog(notifier: Notifier, not_alive: Callable[[], str | None])
             notifier.alive()
         else:
             notifier.status(reason)
-        await asyncio.sleep(notifier.watchdog_s / 2)
+        await asyncio.sleep(notifier.watchdog_s / 3)
 
 
 def _status(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ import structlog
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.plan import StepReport
+from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.plan_area import latest_publication
 from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 
@@ -55,6 +57,7 @@ __all__ = ["Planner"]
 
 _log = structlog.get_logger(__name__)
 _NS_PER_US = 1e3
+_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class Planner:
         self.num_lost_confidences = 0
         self._lock = threading.Lock()
         self._is_stopping = False
+        self._began_ns = time.monotonic_ns()
         self._table = cost_model.compile()
         self._calibration = identity_table(executor.layout.max_draft_tokens)
         learned = new_learned(self._calibration, self._table)
@@ -159,6 +163,12 @@ class Planner:
     def is_running(self) -> bool:
         """Whether the thread lives: false before `start`, after `stop` and after a fault."""
         return self._thread.is_alive()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the thread last told that it lives, as with every sleep and decision."""
+        beat_ns = max(int(heartbeat_ns(self._regions.lane.words)), self._began_ns)
+        return max(0.0, (time.monotonic_ns() - beat_ns) / _NS_PER_S)
 
     # ===================== Observation =====================
 

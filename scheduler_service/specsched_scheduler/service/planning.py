@@ -31,6 +31,8 @@ from .wire import decision_message
 __all__ = ["Planning"]
 
 _MAX_REMEMBERED_POLICIES = 64
+_MAX_SILENCE_S = 10.0
+"""Of a planner, which beats ten times a second: a machine that stalls is silent for less."""
 
 
 class Planning:
@@ -146,8 +148,8 @@ class Planning:
 
     @property
     def is_deciding(self) -> bool:
-        """Whether the planner's thread lives."""
-        return self._planner.is_running
+        """Whether the planner's thread lives and does not hang."""
+        return self._planner.is_running and self._planner.silent_s < _MAX_SILENCE_S
 
     @property
     def table(self) -> CostTable:

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection
 from specsched_protocol.grpc_status import StatusInterceptor
 from specsched_protocol.http.listeners import Listeners
 from specsched_protocol.run_dir import RunDir
-from specsched_protocol.sd_notify import Notifier
+from specsched_protocol.sd_notify import Notifier, feed_watchdog
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
 
@@ -109,14 +109,15 @@ class SchedulerServer:
     async def _serve_until_stopped(self) -> None:
         warming = asyncio.ensure_future(self._warm_up())
         stopped = asyncio.ensure_future(self._stop.wait())
+        watchdog = asyncio.ensure_future(feed_watchdog(self._notifier, self.web.not_alive))
         try:
             await asyncio.wait({warming, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if warming.done():
                 warming.result()
             await stopped
         finally:
-            warming.cancel()
-            stopped.cancel()
+            for each in (warming, stopped, watchdog):
+                each.cancel()
 
     def _build(self) -> grpc.aio.Server:
         max_bytes = self._config.max_message_bytes

@@ -43,6 +43,10 @@ class SchedulerWeb:
         await self.http.stop()
         await self._health.close()
 
+    def not_alive(self) -> str | None:
+        """Why only a new process could serve; None: nothing is wrong."""
+        return self._health.not_alive()
+
     def _stopped_planners(self) -> list[str]:
         return [
             each.hello.executor_name for each in self._attachments if not each.planning.is_deciding

@@ -31,7 +31,7 @@ _BUDGET = 2
 class SchedulerHealth:
     """Dials the scheduler's own socket, as an executor would. Lives on the server's event loop.
 
-    stopped_planners: asked for the attached executors whose planner's thread has ended.
+    stopped_planners: asked for the attached executors whose planner's thread has ended or hangs.
     """
 
     def __init__(self, socket_path: Path, stopped_planners: Callable[[], Sequence[str]]) -> None:
@@ -40,7 +40,7 @@ class SchedulerHealth:
         self._channel: grpc.aio.Channel | None = None
 
     def not_alive(self) -> str | None:
-        """A planner that ended, which nothing but a new process brings back."""
+        """A planner that ended or hangs, which nothing but a new process brings back."""
         stopped = self._stopped_planners()
         return f"nobody decides for {', '.join(stopped)}" if stopped else None
 

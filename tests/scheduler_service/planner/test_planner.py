@@ -259,6 +259,27 @@ def test_an_idle_planner_beats(rig: Rig):
     wait_until(lambda: rig.transport.heartbeat_ns(0) > second)
 
 
+def test_a_planner_that_hangs_is_silent(rig: Rig):
+    entered, leave = threading.Event(), threading.Event()
+
+    def hang(step: PlannedStep) -> StepPlan:
+        entered.set()
+        leave.wait(60)
+        return verify_two(step)
+
+    planner = rig.attach(PolicySelection(9, PolicyCode.PYTHON, decide=hang))
+    wait_until(lambda: planner.silent_s < 0.05)
+    rig.transport.publish(make_rows(5), make_request(7))
+    assert entered.wait(20)
+    try:
+        silent_s = planner.silent_s
+        wait_until(lambda: planner.silent_s > silent_s + 0.3)
+        assert planner.is_running
+    finally:
+        leave.set()
+    wait_until(lambda: planner.silent_s < 0.2)
+
+
 def test_stop_ends_the_thread_and_may_be_repeated(rig: Rig):
     planner = rig.attach(config=PlannerConfig(heartbeat_ms=10_000))
     planner.stop()
