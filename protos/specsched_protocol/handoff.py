@@ -148,8 +148,11 @@ class HandoffServer:
             self._places.release()
 
     def _answer(self, connection: socket.socket) -> None:
+        packet = connection.recv(_REQUEST.size + 1)
+        if not packet:
+            return  # who only asks whether somebody listens here
         try:
-            descriptors = self._claim(connection)
+            descriptors = self._claim(connection, packet)
         except HandoffError as error:
             _log.warning("handoff_refused", reason=str(error))
             reason = str(error).encode()[:116]
@@ -159,8 +162,7 @@ class HandoffServer:
         fds = [descriptor.fileno() for descriptor in owned]
         socket.send_fds(connection, [_RESPONSE.pack(_MAGIC, _GRANTED, b"")], fds)
 
-    def _claim(self, connection: socket.socket) -> SharedDescriptors:
-        packet = connection.recv(_REQUEST.size + 1)
+    def _claim(self, connection: socket.socket, packet: bytes) -> SharedDescriptors:
         uid = self._get_peer_uid(connection)
         if uid != os.geteuid():
             raise HandoffError(f"peer runs as uid {uid}, accepted is {os.geteuid()}")

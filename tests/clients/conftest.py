@@ -79,13 +79,13 @@ class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
 
 
 @pytest.fixture
-def start_scheduler(tmp_path: Path) -> Iterator[Callable[[str], FakeScheduler]]:
+def start_scheduler(tmp_path: Path) -> Iterator[Callable[..., FakeScheduler]]:
     servers: list[grpc.Server] = []
     folder = tmp_path / "run" / "schedulers"
-    folder.mkdir(parents=True)
 
-    def start(name: str) -> FakeScheduler:
-        servicer = FakeScheduler()
+    def start(name: str, servicer: FakeScheduler | None = None) -> FakeScheduler:
+        folder.mkdir(parents=True, exist_ok=True)
+        servicer = servicer or FakeScheduler()
         server = grpc.server(futures.ThreadPoolExecutor(2))
         servicer.health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(servicer.health, server)

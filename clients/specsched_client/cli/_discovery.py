@@ -42,7 +42,7 @@ def find_scheduler(run_dir: Path | None, scheduler: str | None) -> tuple[str, st
     """
     found = find_schedulers(run_dir, scheduler)
     if not found:
-        where = _root(run_dir)
+        where = run_dir_root(run_dir)
         raise ConnectionFailedError(f"no scheduler in {where}: `specsched scheduler` starts one")
     if len(found) > 1:
         names = ", ".join(found)
@@ -53,11 +53,12 @@ def find_scheduler(run_dir: Path | None, scheduler: str | None) -> tuple[str, st
 def _sockets(run_dir: Path | None) -> tuple[Path, ...]:
     # Whoever else could write there could pose as a scheduler. Looking must not create it.
     try:
-        found = RunDir.find(_root(run_dir))
+        found = RunDir.find(run_dir_root(run_dir))
     except RunDirError as error:
         raise InvalidRequestError(str(error)) from error
     return found.scheduler_sockets() if found else ()
 
 
-def _root(run_dir: Path | None) -> Path:
+def run_dir_root(run_dir: Path | None) -> Path:
+    """The directory that is meant: the one given, else this user's."""
     return run_dir.absolute() if run_dir else default_run_dir(os.environ)

@@ -8,6 +8,7 @@ import typer
 
 from specsched_client.cli._calibration import calibration_app
 from specsched_client.cli._cost import cost_app
+from specsched_client.cli._doctor import doctor
 from specsched_client.cli._exit_codes import exit_code_of
 from specsched_client.cli._generate import generate
 from specsched_client.cli._lanes import diff, drain, lanes, promote
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(status)
 app.command()(top)
+app.command()(doctor)
 app.command()(lanes)
 app.command()(diff)
 app.command()(promote)

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 import torch
 
 from specsched_executor.config import ExecutorConfig
+from specsched_executor.gpu_facts import MIN_CAPABILITY, GpuFacts, find_gpu
 
 __all__ = ["GpuFacts", "choose_device", "find_gpu"]
 
 _log = structlog.get_logger(__name__)
-
-_MIN_CAPABILITY = (8, 0)
-"""The first with matrix units for bfloat16, which the kernels multiply in."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """The GPU that torch would use. capability: CUDA's compute capability, major and minor."""
-
-    name: str
-    capability: tuple[int, int]
-    has_triton: bool
-
-
-def find_gpu() -> GpuFacts | None:
-    """The current CUDA device; None where torch sees none."""
-    if not torch.cuda.is_available():
-        return None
-    return GpuFacts(
-        torch.cuda.get_device_name(),
-        torch.cuda.get_device_capability(),
-        importlib.util.find_spec("triton") is not None,
-    )
 
 
 def choose_device(
@@ -71,12 +47,12 @@ def choose_device(
 
 def _can_run(gpu: GpuFacts) -> bool:
     """Whether the kernels can use it; logs why not."""
-    if gpu.capability < _MIN_CAPABILITY:
+    if gpu.capability < MIN_CAPABILITY:
         _log.warning(
             "the GPU is too old: serving on the CPU",
             gpu=gpu.name,
             compute_capability="{}.{}".format(*gpu.capability),
-            accepted="{}.{} or newer".format(*_MIN_CAPABILITY),
+            accepted="{}.{} or newer".format(*MIN_CAPABILITY),
         )
         return False
     if not gpu.has_triton:

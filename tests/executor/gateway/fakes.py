@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from specsched_executor.core import DeltaSink, GenerationRequest, RequestError, TokenDelta
 from specsched_executor.gateway import Gateway, GatewayConfig, ServedModel, build_server
+from specsched_executor.gateway.counters_servicer import AttachedSchedulers, nobody
 from specsched_protocol.plan import FallbackReason
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers
@@ -141,10 +142,12 @@ class WordTokenizer:
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: FakeEngine, **config: object) -> AsyncIterator[Gateway]:
+async def serving(
+    engine: FakeEngine, schedulers: AttachedSchedulers = nobody, **config: object
+) -> AsyncIterator[Gateway]:
     """The gateway of an engine on a free loopback port."""
     options = GatewayConfig(port=0, **config)  # type: ignore[arg-type]
-    gateway = build_server(engine, MODEL, WordTokenizer(), options)
+    gateway = build_server(engine, MODEL, WordTokenizer(), options, schedulers)
     await gateway.start()
     try:
         yield gateway
@@ -153,14 +156,14 @@ async def serving(engine: FakeEngine, **config: object) -> AsyncIterator[Gateway
 
 
 @contextlib.contextmanager
-def serving_in_thread(engine: FakeEngine) -> Iterator[str]:
+def serving_in_thread(engine: FakeEngine, schedulers: AttachedSchedulers = nobody) -> Iterator[str]:
     """The same for clients that block; yields its address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     stack = contextlib.AsyncExitStack()
     try:
-        entering = stack.enter_async_context(serving(engine))
+        entering = stack.enter_async_context(serving(engine, schedulers))
         gateway = asyncio.run_coroutine_threadsafe(entering, loop).result(timeout=30)
         yield f"127.0.0.1:{gateway.port}"
     finally:
