@@ -82,6 +82,13 @@ class ExecutorConfig(ListenConfig, TracingConfig):
     profile_dir: Path | None = Field(
         None, description="Folder that keeps measured costs for the next start; none: measure anew"
     )
+    stall_after_s: float = Field(
+        120.0,
+        ge=5,
+        le=86_400,
+        description="Time after which an engine with requests that completed no step is taken for"
+        " hung: /livez says so, and the watchdog of a supervisor restarts the process",
+    )
     drain_timeout_s: float = Field(
         10.0, ge=0, le=3600, description="Time running requests get when told to end"
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 
 import structlog
 from specsched_protocol.ending import EndSignal
 from specsched_protocol.run_dir import RunDirError
-from specsched_protocol.sd_notify import Notifier
+from specsched_protocol.sd_notify import Notifier, feed_watchdog
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.gateway import Gateway, GatewayError, build_server
@@ -19,6 +19,7 @@ from specsched_executor.tracing import RequestTracer, open_tracer
 
 from .assembly import Executor, build_executor
 from .facts import gateway_config, model_name, served_model
+from .liveness import EngineWatch
 from .readiness import NotReadyError, prove_readiness
 from .starting import build_unless_told_to_end
 
@@ -84,7 +85,10 @@ async def _run(
     )
     notifier = Notifier.of(os.environ)
     notifier.ready(f"serves {model_name(config, executor.loaded)} on port {gateway.port}")
-    await _first_of(stop, failed)
+    engine = executor.engine
+    watch = EngineWatch(engine.stats, lambda: engine.is_running, config.stall_after_s)
+    async with _beside(watch.run(), feed_watchdog(notifier, watch.not_alive)):
+        await _first_of(stop, failed)
     if failed.is_set():
         notifier.stopping("the engine failed")
         # Nothing can be served any more: say so, and leave the restart to whoever supervises.
@@ -111,6 +115,17 @@ async def _comes_before(work: Coroutine[None, None, None], event: asyncio.Event)
         return False
     await task
     return True
+
+
+@contextlib.asynccontextmanager
+async def _beside(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Has work that never ends go on until the end of the block."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _first_of(*events: asyncio.Event) -> None:
