@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from specsched_protocol.http.address import AUTO, HttpAddress, ProbeAddress
 
 from specsched_executor.link_config import LINK_OPTIONS
 from specsched_executor.listen_config import ListenConfig
@@ -36,6 +37,16 @@ class ExecutorConfig(ListenConfig, TracingConfig):
     )
     host: str = Field("127.0.0.1", description="Loopback address the gateway API listens on")
     port: int = Field(50051, ge=0, le=65_535, description="Its TCP port; 0: any free one")
+    http_address: HttpAddress = Field(
+        AUTO,
+        description="Loopback address of metrics and health, host:port; auto: 127.0.0.1:9471, or"
+        " any free port where that is taken; off: none",
+    )
+    probe_address: ProbeAddress = Field(
+        None,
+        description="Another address of metrics and health, host:port, plain text and without"
+        " authentication: for a kubelet or a Prometheus on other machines; none: not served",
+    )
     scheduler: Literal["auto", "in-process", "off"] = Field(
         "auto",
         description="auto: attach to every scheduler in the run directory; in-process: decide"

@@ -6,7 +6,7 @@ A process has one catalogue, a tuple of `Metric`. At each scrape its collector f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -20,7 +20,9 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-__all__ = ["Exposition", "Histogram", "Metric", "MetricSource", "build_registry"]
+from specsched_protocol.histogram import Histogram
+
+__all__ = ["Exposition", "Metric", "MetricSource", "build_registry"]
 
 _FAMILIES: Mapping[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
     "counter": CounterMetricFamily,
@@ -42,33 +44,6 @@ class Metric:
     def family_name(self) -> str:
         """Name without the suffix that the exposition adds to a counter's."""
         return self.name.removesuffix("_total") if self.kind == "counter" else self.name
-
-
-class Histogram:
-    """Counts by upper bound, in seconds or in whatever is observed. One writer."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float, count: int = 1) -> None:
-        """Count `value`, `count` times."""
-        index = 0
-        while index < len(self.bounds) and value > self.bounds[index]:
-            index += 1
-        self.counts[index] += count
-        self.sum += value * count
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound, how many are within it), the last one for all."""
-        total, result = 0, []
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            total += count
-            result.append(("+Inf" if bound == float("inf") else repr(float(bound)), float(total)))
-        return result
 
 
 class Exposition:

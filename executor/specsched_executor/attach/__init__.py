@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from .election import SwitchReason
 from .endpoints import SchedulerEndpoint
-from .manager import AttachManager, AttachmentInfo
+from .info import AttachmentInfo, AttachTotals
+from .manager import AttachManager
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .supervision import SupervisionConfig
 
 __all__ = [
     "AttachConfig",
     "AttachManager",
+    "AttachTotals",
     "AttachmentInfo",
     "ExecutorFacts",
     "LaneHost",
     "SchedulerEndpoint",
     "SupervisionConfig",
+    "SwitchReason",
 ]

@@ -8,7 +8,17 @@ from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
 from .session import AttachSession
 
-__all__ = ["AttachmentInfo", "policy_text"]
+__all__ = ["AttachTotals", "AttachmentInfo", "policy_text"]
+
+
+@dataclass(slots=True)
+class AttachTotals:
+    """Schedulers that attached; of them those that ended their stream in good order, and those
+    that were lost without a word (killed, crashed, cut off) or broke the protocol."""
+
+    num_attached: int = 0
+    num_ended: int = 0
+    num_crashed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from specsched_executor.transport.lanes import LaneError
 from .candidates import Candidate, Candidates
 from .endpoints import SchedulerEndpoint
 from .following import Following
-from .info import AttachmentInfo, policy_text
+from .info import AttachmentInfo, AttachTotals, policy_text
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .session import AttachSession, SessionError
 
@@ -51,6 +51,7 @@ class AttachManager:
         self._facts = facts
         self._config = config or AttachConfig()
         self._lock = threading.Lock()
+        self._totals = AttachTotals()
         self._candidates = Candidates(self._config)
         self._following = Following(lanes, self._config.supervision)
         self._stopping = threading.Event()
@@ -92,6 +93,11 @@ class AttachManager:
     def num_switches(self) -> Mapping[str, int]:
         """Changes of the active scheduler by reason."""
         return self._following.num_switches()
+
+    def totals(self) -> AttachTotals:
+        """Attachments since the start."""
+        with self._lock:
+            return replace(self._totals)
 
     @property
     def elected_name(self) -> str:
@@ -163,13 +169,13 @@ class AttachManager:
     # ----- the threads of the sessions -----
 
     def _run_session(self, candidate: Candidate, session: AttachSession) -> None:
-        reason = "internal error"
+        reason, in_order = "internal error", False
         try:
             session.run(self)
         except SessionError as error:
-            reason = str(error)
+            reason, in_order = str(error), error.in_order
         finally:
-            self._on_end(session, candidate, reason)
+            self._on_end(session, candidate, reason, in_order=in_order)
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
@@ -177,6 +183,7 @@ class AttachManager:
         """See SessionListener."""
         info = self._following.join(session)
         with self._lock:
+            self._totals.num_attached += 1
             self._candidates.succeeded(session)
         _log.info("attached to scheduler", **info.log_fields())
 
@@ -206,11 +213,16 @@ class AttachManager:
         """See SessionListener."""
         self._following.request(session, request)
 
-    def _on_end(self, session: AttachSession, candidate: Candidate, reason: str) -> None:
+    def _on_end(
+        self, session: AttachSession, candidate: Candidate, reason: str, *, in_order: bool
+    ) -> None:
         # First of all, and without the manager's lock: its last decision may be read till then.
         was_attached = self._following.leave(session, reason)
         with self._lock:
             candidate.session = None
+            if was_attached and not self._stopping.is_set():
+                self._totals.num_ended += in_order
+                self._totals.num_crashed += not in_order
             if not was_attached and not self._stopping.is_set():
                 self._candidates.failed(candidate, reason)
         if not was_attached:

@@ -25,7 +25,14 @@ __all__ = ["AttachSession", "SessionError", "SessionListener"]
 
 
 class SessionError(Exception):
-    """The stream ended, or never came to be; the text says why."""
+    """The stream ended, or never came to be; the text says why.
+
+    in_order: the scheduler ended it, having done what it had to.
+    """
+
+    def __init__(self, reason: str, *, in_order: bool = False) -> None:
+        super().__init__(reason)
+        self.in_order = in_order
 
 
 class SessionListener(Protocol):
@@ -116,7 +123,7 @@ class AttachSession:
                 timer.cancel()
                 self._outbox.close()
                 call.cancel()
-        raise SessionError("it ended the stream")
+        raise SessionError("it ended the stream", in_order=True)
 
     def _connect(self, options: list[tuple[str, int]]) -> grpc.Channel:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specsched_executor.engine.config import EngineConfig
-from specsched_executor.engine.counters import EngineStats
+from specsched_executor.engine.counters import EngineStats, StepOutcomes
 from specsched_executor.engine.engine import Engine, EngineStoppedError
 from specsched_executor.engine.fallback import FallbackKind, FallbackPolicy
 from specsched_executor.engine.stopping import Detokenizer
@@ -16,4 +16,5 @@ __all__ = [
     "EngineStoppedError",
     "FallbackKind",
     "FallbackPolicy",
+    "StepOutcomes",
 ]

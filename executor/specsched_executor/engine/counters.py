@@ -6,9 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specsched_protocol.plan import FallbackReason
+import numpy as np
+import numpy.typing as npt
+from specsched_protocol.histogram import Histogram
+from specsched_protocol.plan import FallbackReason, StepReport
 
-__all__ = ["EngineStats", "StepCounters"]
+__all__ = ["EngineStats", "StepCounters", "StepOutcomes"]
+
+_STEP_SECONDS = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03),
+    *(0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +67,32 @@ class StepCounters:
     num_failed_steps: int = 0
     num_failed_requests: int = 0
     last_budget: int = 0
+
+
+class StepOutcomes:
+    """Distributions over finished steps. The engine's thread writes, any may read.
+
+    seconds: time of a step, drafting and verification. num_drafts: drafts of which at least one
+    token was verified: one per request and step.
+    """
+
+    def __init__(self, max_draft_tokens: int) -> None:
+        self.seconds = Histogram(_STEP_SECONDS)
+        self._lengths = np.zeros(max_draft_tokens + 1, dtype=np.int64)
+
+    @property
+    def num_drafts(self) -> int:
+        """Requests, step by step, that had drafts verified."""
+        return int(self._lengths.sum())
+
+    @property
+    def num_accepted_by_position(self) -> list[int]:
+        """Drafts accepted at each draft position, [k]; their sum is that of all accepted."""
+        longer: npt.NDArray[np.int64] = np.cumsum(self._lengths[:0:-1])[::-1]
+        return [int(count) for count in longer]
+
+    def observe(self, report: StepReport) -> None:
+        """Count a step: some microseconds, however many requests it has."""
+        self.seconds.observe((report.draft_ms + report.verify_ms) / 1e3)
+        accepted = report.num_accepted[report.num_verified > 0]
+        self._lengths += np.bincount(accepted, minlength=len(self._lengths))

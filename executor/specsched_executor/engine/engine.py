@@ -20,7 +20,7 @@ from specsched_executor.engine.admission import Admission
 from specsched_executor.engine.assembly import LoopParts, build_step_loop
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
-from specsched_executor.engine.counters import EngineStats
+from specsched_executor.engine.counters import EngineStats, StepOutcomes
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.drafting import Calibrations
 from specsched_executor.engine.request_loop import RequestLoop
@@ -149,6 +149,11 @@ class Engine:
         with self._wake:
             num_new = len(self._new)
         return replace(stats, num_waiting_requests=stats.num_waiting_requests + num_new)
+
+    @property
+    def outcomes(self) -> StepOutcomes:
+        """Distributions over the steps so far; any thread may look."""
+        return self._loop.outcomes
 
     def _run(self) -> None:
         try:

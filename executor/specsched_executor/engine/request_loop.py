@@ -28,7 +28,7 @@ from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.commit import commit_tokens
 from specsched_executor.engine.confidence_gate import ConfidenceGate, no_rows
 from specsched_executor.engine.config import EngineConfig
-from specsched_executor.engine.counters import EngineStats, StepCounters
+from specsched_executor.engine.counters import EngineStats, StepCounters, StepOutcomes
 from specsched_executor.engine.delivery import ABORTED, Delivery
 from specsched_executor.engine.drafting import NewDrafts
 from specsched_executor.engine.fallback import Allowance, FallbackState
@@ -47,7 +47,10 @@ _UNUSABLE_LOGITS = "the target's logits for this request are not finite (NaN or 
 
 
 class RequestLoop(ABC):
-    """Owns the state of the requests and advances it. Belongs to one thread."""
+    """Owns the state of the requests and advances it. Belongs to one thread.
+
+    outcomes: distributions over its steps.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class RequestLoop(ABC):
         self._fallback = FallbackState(config.fallback, config.max_draft_tokens)
         self._forecast = DraftForecast()
         self._counters = StepCounters()
+        self.outcomes = StepOutcomes(config.max_draft_tokens)
         self._asked: PlanRequest | None = None
         self._asked_draft_tokens = 0
         self._recent_tokens = RecentTokens(config.max_num_seqs)
@@ -280,6 +284,7 @@ class RequestLoop(ABC):
             teaches=tensors.teaches.numpy()[samples],
         )
         self._gate.report(report)
+        self.outcomes.observe(report)
         self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
         self._asked_draft_tokens = allowance.next_draft_tokens
         counters = self._counters

@@ -20,6 +20,7 @@ from specsched_executor.gateway.errors import STATUS_OF, GatewayError
 from specsched_executor.gateway.servicer import VllmEngineServicer
 from specsched_executor.gateway.sessions import Sessions
 from specsched_executor.gateway.streams import StreamHub
+from specsched_executor.telemetry.requests import RequestMeter
 from specsched_executor.tracing import RequestTracer
 
 SERVICE_NAME = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
@@ -89,6 +90,7 @@ def build_server(
     schedulers: counters_servicer.AttachedSchedulers = counters_servicer.nobody,
     *,
     tracer: RequestTracer | None = None,
+    meter: RequestMeter | None = None,
 ) -> Gateway:
     """Make the gateway of an engine, bound to its port; call it on the loop that will run it.
 
@@ -97,7 +99,8 @@ def build_server(
     services = (SERVICE_NAME, counters_servicer.SERVICE_NAME)
     statuses = StatusInterceptor(services, STATUS_OF, log_owner="executor", logs_refusals=False)
     server = grpc.aio.server(interceptors=[statuses], options=_options(config))
-    sessions = Sessions(engine, StreamHub(config.max_chunks_per_second), config.max_open_requests)
+    hub = StreamHub(config.max_chunks_per_second)
+    sessions = Sessions(engine, hub, config.max_open_requests, meter)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(
         VllmEngineServicer(engine, sessions, model, tokenizer, tracer), server
     )

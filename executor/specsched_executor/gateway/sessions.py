@@ -15,6 +15,7 @@ from specsched_executor.gateway.errors import (
     OverloadedError,
 )
 from specsched_executor.gateway.streams import StreamHub
+from specsched_executor.telemetry.requests import RequestMeter
 
 
 class Sessions:
@@ -23,7 +24,14 @@ class Sessions:
     Lives on the event loop; `start_serving` and `stop_serving` open and close it for new ones.
     """
 
-    def __init__(self, engine: EngineApi, hub: StreamHub, max_open_requests: int) -> None:
+    def __init__(
+        self,
+        engine: EngineApi,
+        hub: StreamHub,
+        max_open_requests: int,
+        meter: RequestMeter | None = None,
+    ) -> None:
+        self._meter = meter or RequestMeter()
         self._engine = engine
         self._hub = hub
         self._max_open_requests = max_open_requests
@@ -71,12 +79,14 @@ class Sessions:
         self._all_ended.clear()
         self._unstarted_prompt_tokens[request.request_id] = len(request.prompt_token_ids)
         try:
-            async for delta in stream:
-                self._unstarted_prompt_tokens.pop(request.request_id, None)
-                num_running -= delta.finish_reason is not None
-                if delta.finish_reason == "error":
-                    raise GenerationFailedError(delta.error or "the engine gave no reason")
-                yield delta
+            with self._meter.request(request) as times:
+                async for delta in stream:
+                    times.receive(delta)
+                    self._unstarted_prompt_tokens.pop(request.request_id, None)
+                    num_running -= delta.finish_reason is not None
+                    if delta.finish_reason == "error":
+                        raise GenerationFailedError(delta.error or "the engine gave no reason")
+                    yield delta
         finally:
             if num_running:
                 self._engine.abort(request.request_id)

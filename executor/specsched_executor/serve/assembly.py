@@ -17,6 +17,7 @@ from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 from specsched_executor.attach import (
     AttachConfig,
     AttachManager,
+    AttachTotals,
     ExecutorFacts,
     SchedulerEndpoint,
     SupervisionConfig,
@@ -29,6 +30,7 @@ from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.gateway import check_port
 from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
 from specsched_executor.model.spec import Dtype
+from specsched_executor.telemetry import Links
 from specsched_executor.transport.base import PlanTransport
 from specsched_executor.transport.in_process import (
     DEFAULT_POLICY,
@@ -73,6 +75,12 @@ class Executor:
             num_switches=attacher.num_switches(),
             elected_scheduler=attacher.elected_name,
         )
+
+    def links(self) -> Links:
+        """What there is to say of schedulers, and whether any are wanted."""
+        attacher = self.attacher
+        totals = AttachTotals() if attacher is None else attacher.totals()
+        return Links(attacher is not None, self.schedulers(), totals)
 
     def start(self, on_failure: Callable[[], None]) -> None:
         """Start to serve requests and to look for schedulers; `on_failure` as in `Engine.start`."""

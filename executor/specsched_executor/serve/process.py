@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Coroutine
 
 import structlog
 from specsched_protocol.ending import EndSignal
+from specsched_protocol.http.listeners import HttpListenError, Listeners
 from specsched_protocol.run_dir import RunDirError
 from specsched_protocol.sd_notify import Notifier, feed_watchdog
+from specsched_protocol.tcp import TcpAddress
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.model import ModelLoadError
+from specsched_executor.telemetry import ExecutorHealth, RequestMeter
 from specsched_executor.tracing import RequestTracer, open_tracer
 
 from .assembly import Executor, build_executor
@@ -22,6 +25,7 @@ from .facts import gateway_config, model_name, served_model
 from .liveness import EngineWatch
 from .readiness import NotReadyError, prove_readiness
 from .starting import build_unless_told_to_end
+from .web import PREFERRED_PORT, serving_http
 
 __all__ = ["serve"]
 
@@ -37,25 +41,50 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
     A thread may be left that compiles or computes: `end_process` is how to leave then.
     """
     try:
-        executor = build_unless_told_to_end(
-            lambda: build_executor(config), end, discard=Executor.stop
-        )
-        if executor is not None:
-            try:
-                name = model_name(config, executor.loaded)
-                with contextlib.closing(open_tracer(config, name)) as tracer:
-                    status = asyncio.run(_run(config, executor, tracer, end))
-            finally:
-                executor.stop()
-    except (GatewayError, ModelLoadError, NotReadyError, RunDirError, ValueError) as error:
+        with Listeners.bind(config.http_address, config.probe_address, PREFERRED_PORT) as listeners:
+            status = _serve(config, end, listeners)
+    except (
+        *(GatewayError, HttpListenError, ModelLoadError),
+        *(NotReadyError, RunDirError, ValueError),
+    ) as error:
         _log.error("cannot start", reason=str(error))
         return _CANNOT_START
     _log.info("stopped")
-    return 0 if executor is None else status
+    return status
+
+
+def _serve(config: ExecutorConfig, end: EndSignal, listeners: Listeners) -> int:
+    executor = build_unless_told_to_end(lambda: build_executor(config), end, discard=Executor.stop)
+    if executor is None:
+        return 0
+    try:
+        name = model_name(config, executor.loaded)
+        with contextlib.closing(open_tracer(config, name)) as tracer:
+            return asyncio.run(_run_observed(config, executor, tracer, end, listeners))
+    finally:
+        executor.stop()
+
+
+async def _run_observed(
+    config: ExecutorConfig,
+    executor: Executor,
+    tracer: RequestTracer,
+    end: EndSignal,
+    listeners: Listeners,
+) -> int:
+    name, meter = model_name(config, executor.loaded), RequestMeter()
+    async with serving_http(name, executor, meter, listeners) as health:
+        return await _run(config, executor, tracer, end, meter=meter, health=health)
 
 
 async def _run(
-    config: ExecutorConfig, executor: Executor, tracer: RequestTracer, end: EndSignal
+    config: ExecutorConfig,
+    executor: Executor,
+    tracer: RequestTracer,
+    end: EndSignal,
+    *,
+    meter: RequestMeter,
+    health: ExecutorHealth,
 ) -> int:
     stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -67,12 +96,14 @@ async def _run(
         gateway_config(config),
         executor.schedulers,
         tracer=tracer,
+        meter=meter,
     )
     executor.start(on_failure=lambda: _tell(loop, failed))
     proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
     if not await _comes_before(proof, stop):
         return 0  # nobody has been served yet, so there is nothing to drain
     await gateway.start()
+    health.target = str(TcpAddress(config.host, gateway.port))
     _log.info(
         "serving",
         host=config.host,
@@ -87,6 +118,7 @@ async def _run(
     notifier.ready(f"serves {model_name(config, executor.loaded)} on port {gateway.port}")
     engine = executor.engine
     watch = EngineWatch(engine.stats, lambda: engine.is_running, config.stall_after_s)
+    health.not_alive = watch.not_alive
     async with _beside(watch.run(), feed_watchdog(notifier, watch.not_alive)):
         await _first_of(stop, failed)
     if failed.is_set():

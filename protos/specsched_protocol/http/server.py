@@ -40,8 +40,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Health(Protocol):
     """What a process says of itself. Lives on its event loop."""
 
-    def not_alive(self) -> str | None:
-        """Why this process can only be mended by starting it again; None: it is alive."""
+    @property
+    def not_alive(self) -> Callable[[], str | None]:
+        """Tells why this process can only be mended by starting it again; None: it is alive."""
 
     async def not_ready(self) -> str | None:
         """Why it cannot serve now, found by calling its own service; None: it serves."""

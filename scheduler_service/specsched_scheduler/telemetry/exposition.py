@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric as Family
-from specsched_protocol.metrics import Exposition, Histogram
+from specsched_protocol.histogram import Histogram
+from specsched_protocol.metrics import Exposition
 
 from . import catalogue as m
 from .snapshot import ExecutorSnapshot, HistogramSnapshot, Snapshot

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from copy import copy
 
-from specsched_protocol.metrics import Histogram
+from specsched_protocol.histogram import Histogram
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 

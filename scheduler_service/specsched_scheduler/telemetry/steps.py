@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specsched_protocol.metrics import Histogram
+from specsched_protocol.histogram import Histogram
 from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision._price import verify_ms_at
