@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
-from specsched_client.cli._learning_views import print_calibration, print_cost, to_json
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from specsched_client import InvalidRequestError, MissingDependencyError
+from specsched_client.cli._learning_plots import plot_calibration, plot_cost
+from specsched_client.cli._learning_views import (
+    COST_VIEW,
+    print_calibration,
+    print_cost,
+    show_learning,
+    to_json,
+)
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -56,7 +69,7 @@ def test_calibration_is_drawn(capsys):
     bar = line[line.index("|") + 1 : line.rindex("|")]
     # Half is accepted; raw confidences expect three quarters, calibrated ones a little over half.
     assert (bar.count("="), bar.index("o"), bar.index("x")) == (8, 12, 8)
-    assert max(map(len, drawn.splitlines())) <= 80
+    assert max(len(each) for each in drawn.splitlines() if "|" in each) <= 80
     assert "not seen" in drawn
 
 
@@ -89,3 +102,77 @@ def test_json_has_every_field():
     assert "ratio" not in attachment["cost"]["sizes"][0]
     assert attachment["cost"]["num_changes"] == "0"
     assert attachment["sampled"]["positions"][0]["intercept"] == -0.4
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Axes of the figures drawn, row by row."""
+    drawn: list[list[Axes]] = []
+    real = Figure.subplots
+
+    def keep(figure, *arguments, **options):
+        axes = real(figure, *arguments, **options)
+        drawn.extend(axes.tolist())
+        return axes
+
+    monkeypatch.setattr(Figure, "subplots", keep)
+    return drawn
+
+
+@pytest.mark.parametrize("plot", [plot_cost, plot_calibration])
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_pictures_are_drawn(plot, suffix, tmp_path: Path):
+    path = tmp_path / f"picture.{suffix}"
+    plot(LEARNING, path)
+    assert path.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+def test_a_picture_of_costs_has_both_curves(tmp_path: Path, figures):
+    plot_cost(LEARNING, tmp_path / "cost.png")
+    ((axes,),) = figures
+    curves = {line.get_label(): line for line in axes.get_lines()}
+    assert list(curves["profiled"].get_xdata()) == [1, 8]
+    assert list(curves["profiled"].get_ydata()) == [2.0, 4.0]
+    assert list(curves["decided by now"].get_ydata()) == [3.0, 8.0]
+    assert list(curves["never run"].get_xdata()) == [1]
+    assert "executor-7" in axes.get_title()
+
+
+def test_a_picture_of_a_calibration_has_shares_and_curves(tmp_path: Path, figures):
+    plot_calibration(LEARNING, tmp_path / "calibration.png")
+    (shares, curves) = figures[0]
+    assert [bar.get_height() for bar in shares.patches] == [0.5]
+    lines = {line.get_label(): line for line in shares.get_lines()}
+    assert list(lines["raw confidences"].get_ydata()) == [0.75]
+    (curve,) = [line for line in curves.get_lines() if line.get_label() == "position 0"]
+    middle = list(curve.get_xdata()).index(0.5)
+    # logit 0 at temperature 1.5, then the intercept of -0.4
+    assert curve.get_ydata()[middle] == pytest.approx(0.401, abs=1e-3)
+
+
+@pytest.mark.parametrize("plot", [plot_cost, plot_calibration])
+def test_what_cannot_be_drawn_is_told(plot, tmp_path: Path):
+    with pytest.raises(InvalidRequestError, match="nothing to draw"):
+        plot(pb.GetLearningResponse(), tmp_path / "a.png")
+    with pytest.raises(InvalidRequestError, match=r"--plot .*a\.txt"):
+        plot(LEARNING, tmp_path / "a.txt")
+    with pytest.raises(InvalidRequestError, match="No such file"):
+        plot(LEARNING, tmp_path / "none" / "a.png")
+
+
+def test_without_matplotlib_the_option_says_what_to_install(monkeypatch, tmp_path: Path):
+    for name in ("matplotlib", "matplotlib.axes", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "specsched_client.cli._learning_plots")
+    monkeypatch.delattr("specsched_client.cli._learning_plots")
+    with pytest.raises(MissingDependencyError, match=r"pip install 'specsched\[plot\]'"):
+        show_learning(LEARNING, COST_VIEW, as_json=False, picture=tmp_path / "a.png")
+
+
+def test_a_picture_takes_the_place_of_the_table_and_goes_beside_json(tmp_path: Path, capsys):
+    show_learning(LEARNING, COST_VIEW, as_json=False, picture=tmp_path / "a.png")
+    assert capsys.readouterr().out == ""
+    show_learning(LEARNING, COST_VIEW, as_json=True, picture=tmp_path / "b.png")
+    assert json.loads(capsys.readouterr().out) == to_json(LEARNING)
+    assert (tmp_path / "a.png").exists()
+    assert (tmp_path / "b.png").exists()

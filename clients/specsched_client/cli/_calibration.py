@@ -10,6 +10,7 @@ import typer
 
 from specsched_client.cli._options import (
     JsonOption,
+    PlotOption,
     RunDirOption,
     SchedulerOption,
     TimeoutOption,
@@ -26,12 +27,15 @@ def show(
     run_dir: RunDirOption = None,
     scheduler: SchedulerOption = None,
     timeout: TimeoutOption = 10.0,
+    *,
+    plot: PlotOption = None,
     json: JsonOption = False,
 ) -> None:
     """Draw what the confidences of each executor's drafter turned out to be worth."""
-    from specsched_client.cli._learning_views import print_calibration, show_learning
+    from specsched_client.cli._learning_views import CALIBRATION_VIEW, ask_learning, show_learning
 
-    show_learning(run_dir, scheduler, timeout, None if json else print_calibration)
+    answer = ask_learning(run_dir, scheduler, timeout)
+    show_learning(answer, CALIBRATION_VIEW, as_json=json, picture=plot)
 
 
 @calibration_app.command("export")
@@ -42,13 +46,17 @@ def export(
     run_dir: RunDirOption = None,
     scheduler: SchedulerOption = None,
     timeout: TimeoutOption = 10.0,
+    json: JsonOption = False,
 ) -> None:
-    """Write everything that was learned as one JSON document."""
+    """Write everything that was learned as one JSON document.
+
+    Without FILE the document itself is the output, with or without --json.
+    """
     from specsched_client import SchedulerClient
     from specsched_client._errors import InvalidRequestError
     from specsched_client.cli._discovery import find_scheduler
 
-    _, target = find_scheduler(run_dir, scheduler)
+    name, target = find_scheduler(run_dir, scheduler)
     with SchedulerClient(target) as client:
         document = client.export_state(timeout_s=timeout)
     if file is None:
@@ -58,6 +66,8 @@ def export(
         file.write_text(document, encoding="utf-8")
     except OSError as error:
         raise InvalidRequestError(f"{file}: {error.strerror}") from error
+    if json:
+        typer.echo(json_module.dumps({"scheduler": name, "file": str(file)}))
 
 
 @calibration_app.command("import")
@@ -90,27 +100,37 @@ def import_(
 
 @calibration_app.command("freeze")
 def freeze(
-    run_dir: RunDirOption = None, scheduler: SchedulerOption = None, timeout: TimeoutOption = 10.0
+    run_dir: RunDirOption = None,
+    scheduler: SchedulerOption = None,
+    timeout: TimeoutOption = 10.0,
+    json: JsonOption = False,
 ) -> None:
     """Keep calibration and cost as they are."""
-    _set_frozen(run_dir, scheduler, timeout, frozen=True)
+    _set_frozen(run_dir, scheduler, timeout, frozen=True, as_json=json)
 
 
 @calibration_app.command("resume")
 def resume(
-    run_dir: RunDirOption = None, scheduler: SchedulerOption = None, timeout: TimeoutOption = 10.0
+    run_dir: RunDirOption = None,
+    scheduler: SchedulerOption = None,
+    timeout: TimeoutOption = 10.0,
+    json: JsonOption = False,
 ) -> None:
     """Go on learning."""
-    _set_frozen(run_dir, scheduler, timeout, frozen=False)
+    _set_frozen(run_dir, scheduler, timeout, frozen=False, as_json=json)
 
 
 def _set_frozen(
-    run_dir: Path | None, scheduler: str | None, timeout: float, *, frozen: bool
+    run_dir: Path | None, scheduler: str | None, timeout: float, *, frozen: bool, as_json: bool
 ) -> None:
     from specsched_client import SchedulerClient
     from specsched_client.cli._discovery import find_scheduler
 
     name, target = find_scheduler(run_dir, scheduler)
     with SchedulerClient(target) as client:
-        client.set_learning(frozen=frozen, timeout_s=timeout)
-    typer.echo(f"{name}: {'frozen' if frozen else 'learning'}")
+        answer = client.set_learning(frozen=frozen, timeout_s=timeout)
+    if as_json:
+        told = {"frozen": answer.frozen, "was_frozen": answer.was_frozen}
+        typer.echo(json_module.dumps({"scheduler": name, **told}))
+    else:
+        typer.echo(f"{name}: {'frozen' if answer.frozen else 'learning'}")

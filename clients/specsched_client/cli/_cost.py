@@ -6,6 +6,7 @@ import typer
 
 from specsched_client.cli._options import (
     JsonOption,
+    PlotOption,
     RunDirOption,
     SchedulerOption,
     TimeoutOption,
@@ -26,9 +27,12 @@ def show(
     run_dir: RunDirOption = None,
     scheduler: SchedulerOption = None,
     timeout: TimeoutOption = 10.0,
+    *,
+    plot: PlotOption = None,
     json: JsonOption = False,
 ) -> None:
     """Draw each executor's cost by rows: as it was profiled and as steps turned out to take."""
-    from specsched_client.cli._learning_views import print_cost, show_learning
+    from specsched_client.cli._learning_views import COST_VIEW, ask_learning, show_learning
 
-    show_learning(run_dir, scheduler, timeout, None if json else print_cost)
+    answer = ask_learning(run_dir, scheduler, timeout)
+    show_learning(answer, COST_VIEW, as_json=json, picture=plot)

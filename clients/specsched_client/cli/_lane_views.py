@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console
-from rich.table import Table
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client._policy import policy_text
+from specsched_client.cli._console import bare_table, print_json, to_stdout
 
 __all__ = ["print_changes", "print_diff", "print_lanes", "role_text", "transport_text"]
 
@@ -32,7 +30,7 @@ def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -
     if as_json:
         _print_json(answer)
         return
-    table = _table("scheduler", "role", "lane", "epoch", "version", "policy", "plans", "faults")
+    table = bare_table("scheduler", "role", "lane", "epoch", "version", "policy", "plans", "faults")
     for each in answer.schedulers:
         table.add_row(
             each.name,
@@ -44,7 +42,7 @@ def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -
             str(each.comparison.num_sound_decisions),
             _counts(each.comparison.num_faults),
         )
-    console = Console(highlight=False)
+    console = to_stdout()
     console.print(table)
     console.print(f"elected: {answer.elected_scheduler or 'nobody yet'}")
     console.print(f"switches: {_counts(answer.num_switches)}")
@@ -56,13 +54,13 @@ def print_diff(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) ->
     if as_json:
         compared = {each.name: _to_dict(each.comparison) for each in shadows}
         active = next((each.name for each in answer.schedulers if each.active), None)
-        print(json.dumps({"active": active, "shadows": compared}))  # noqa: T201 - the output
+        print_json({"active": active, "shadows": compared})
         return
-    console = Console(highlight=False)
+    console = to_stdout()
     if not shadows:
         console.print("no shadow is attached")
         return
-    table = _table(
+    table = bare_table(
         "shadow", "steps", "same", "budget", "expected tokens", "expected ms", "regret", "faults"
     )
     for each in shadows:
@@ -77,9 +75,9 @@ def print_diff(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) ->
 def print_changes(name: str, changes: Sequence[scheduler_pb2.LaneChange], *, as_json: bool) -> bool:
     """What each executor did; whether all of them did what was asked."""
     if as_json:
-        print(json.dumps({"scheduler": name, "executors": [_to_dict(c) for c in changes]}))  # noqa: T201
+        print_json({"scheduler": name, "executors": [_to_dict(c) for c in changes]})
     else:
-        console = Console(highlight=False)
+        console = to_stdout()
         for change in changes:
             console.print(f"{change.executor_name}: {_change_text(change.reply)}")
     return all(change.reply.done for change in changes)
@@ -112,15 +110,8 @@ def _counts(counts: object) -> str:
     return ", ".join(f"{number} {reason}" for reason, number in pairs if number) or "none"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _print_json(message: Message) -> None:
-    print(json.dumps(_to_dict(message)))  # noqa: T201 - the output of the command
+    print_json(_to_dict(message))
 
 
 def _to_dict(message: Message) -> dict[str, object]:

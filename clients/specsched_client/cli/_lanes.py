@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from specsched_client.cli._completion import complete_scheduler
 from specsched_client.cli._exit_codes import ExitCode
 from specsched_client.cli._options import (
     DEFAULT_TARGET,
@@ -16,7 +17,11 @@ from specsched_client.cli._options import (
 )
 
 NameArgument = Annotated[
-    str, typer.Argument(help="Name of the scheduler in the run directory, its socket or host:port.")
+    str,
+    typer.Argument(
+        help="Name of the scheduler in the run directory, its socket or host:port.",
+        autocompletion=complete_scheduler,
+    ),
 ]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +16,8 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_client import SchedulerClient
+from specsched_client._errors import MissingDependencyError
+from specsched_client.cli._console import print_json, to_stdout
 from specsched_client.cli._discovery import find_scheduler
 
 _BAR_CELLS = 32
@@ -32,20 +33,47 @@ def to_json(learning: pb.GetLearningResponse) -> dict[str, Any]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LearningView:
+    """How an answer is shown: `draw` in the terminal, `plot` names the function for a picture."""
+
+    draw: Callable[[pb.GetLearningResponse], None]
+    plot: str
+
+
 def show_learning(
-    run_dir: Path | None,
-    scheduler: str | None,
-    timeout_s: float,
-    draw: Callable[[pb.GetLearningResponse], None] | None,
+    answer: pb.GetLearningResponse, view: LearningView, *, as_json: bool, picture: Path | None
 ) -> None:
-    """Ask a scheduler what it learned; print it by `draw`, or as JSON where that is None."""
+    """Print what was learned; with `picture`, draw it to that file instead, or beside the JSON.
+
+    Raises MissingDependencyError without matplotlib.
+    """
+    if picture is not None:
+        _plot(view.plot)(answer, picture)
+    if as_json:
+        print_json(to_json(answer))
+    elif picture is None:
+        view.draw(answer)
+
+
+def _plot(name: str) -> Callable[[pb.GetLearningResponse, Path], None]:
+    try:
+        from specsched_client.cli import _learning_plots
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"--plot needs {error.name}: pip install 'specsched[plot]'"
+        ) from error
+    function: Callable[[pb.GetLearningResponse, Path], None] = getattr(_learning_plots, name)
+    return function
+
+
+def ask_learning(
+    run_dir: Path | None, scheduler: str | None, timeout_s: float
+) -> pb.GetLearningResponse:
+    """Ask the scheduler meant what it learned."""
     _, target = find_scheduler(run_dir, scheduler)
     with SchedulerClient(target) as client:
-        answer = client.learning(timeout_s=timeout_s)
-    if draw is None:
-        typer.echo(json.dumps(to_json(answer)))
-    else:
-        draw(answer)
+        return client.learning(timeout_s=timeout_s)
 
 
 # ===================== Calibration =====================
@@ -53,7 +81,7 @@ def show_learning(
 
 def print_calibration(learning: pb.GetLearningResponse) -> None:
     """One table for each executor and sampling class."""
-    console = Console(highlight=False)
+    console = to_stdout()
     _print_head(console, learning)
     for attachment in learning.attachments:
         console.print(_headline(attachment))
@@ -82,14 +110,15 @@ def _class_table(name: str, part: pb.ClassLearning) -> Table:
             str(position),
             f"{each.temperature:.2f}" if is_changed else "-",
             f"{each.intercept:+.2f}" if is_changed else "-",
-            " ".join(f"{_calibrated(value, each):.2f}"[1:] for value in _CURVE),
+            " ".join(f"{calibrated(value, each):.2f}"[1:] for value in _CURVE),
             *(f"{share:.0%}" if each.num_drafts else "-" for share in shares),
             _share_bar(each) if each.num_drafts else "not seen",
         )
     return table
 
 
-def _calibrated(confidence: float, position: pb.PositionLearning) -> float:
+def calibrated(confidence: float, position: pb.PositionLearning) -> float:
+    """What a confidence of this position is taken for."""
     logit = math.log(confidence / (1.0 - confidence))
     scaled = logit / position.temperature + position.intercept
     return min(1.0 / (1.0 + math.exp(-scaled)), 0.99)
@@ -108,7 +137,7 @@ def _share_bar(position: pb.PositionLearning) -> Text:
 
 def print_cost(learning: pb.GetLearningResponse) -> None:
     """One table for each executor: sizes, with a bar each for the profile and for now."""
-    console = Console(highlight=False)
+    console = to_stdout()
     _print_head(console, learning)
     for attachment in learning.attachments:
         console.print(_headline(attachment))
@@ -176,3 +205,7 @@ def _headline(attachment: pb.AttachmentLearning) -> str:
         f" {counters.num_paired_drafts} drafts taught, {counters.num_altered_drafts} had altered"
         f" logits, {counters.num_unpaired_drafts} unknown"
     )
+
+
+COST_VIEW = LearningView(print_cost, "plot_cost")
+CALIBRATION_VIEW = LearningView(print_calibration, "plot_calibration")

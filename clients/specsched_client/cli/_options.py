@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from specsched_client._targets import DEFAULT_TARGET
+from specsched_client.cli._completion import complete_scheduler
 
 
 def _more_than_0(seconds: float) -> float:
@@ -30,17 +31,23 @@ RunDirOption = Annotated[
 SchedulerOption = Annotated[
     str | None,
     typer.Option(
-        help="One scheduler, by its name in the run directory, its socket's path or host:port."
+        help="One scheduler, by its name in the run directory, its socket's path or host:port.",
+        autocompletion=complete_scheduler,
     ),
 ]
 TimeoutOption = Annotated[
     float, typer.Option(callback=_more_than_0, help="Seconds to wait for an answer.")
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option(help="Draw a picture to this file instead: .png, .svg, .pdf. Needs matplotlib."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 __all__ = [
     "DEFAULT_TARGET",
     "JsonOption",
+    "PlotOption",
     "RunDirOption",
     "SchedulerOption",
     "TargetOption",

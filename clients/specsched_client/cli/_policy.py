@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from specsched_client.cli._completion import complete_policy
 from specsched_client.cli._options import (
     JsonOption,
     RunDirOption,
@@ -44,7 +45,11 @@ def get_policy(
 @policy_app.command("set")
 def set_policy(
     policy: Annotated[
-        str, typer.Argument(help='NAME or NAME(PARAMETER=NUMBER, ...), e.g. "fixed(k=3)".')
+        str,
+        typer.Argument(
+            help='NAME or NAME(PARAMETER=NUMBER, ...), e.g. "fixed(k=3)".',
+            autocompletion=complete_policy,
+        ),
     ],
     run_dir: RunDirOption = None,
     scheduler: SchedulerOption = None,

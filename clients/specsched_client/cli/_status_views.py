@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console
 from rich.table import Table
 from specsched_protocol.v1 import executor_pb2
 
 from specsched_client._policy import policy_text
+from specsched_client.cli._console import print_json, to_stdout
 from specsched_client.cli._lane_views import role_text, transport_text
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 
@@ -20,9 +19,9 @@ from specsched_client.cli._status_report import ExecutorReport, Report, Schedule
 def print_report(report: Report, *, as_json: bool) -> None:
     """Print to stdout."""
     if as_json:
-        print(json.dumps(_to_json(report)))  # noqa: T201 - the output of the command
+        print_json(_to_json(report))
         return
-    console = Console(highlight=False)
+    console = to_stdout()
     console.print(_table(f"executor {report.target}", _executor_rows(report.executor)))
     if not report.schedulers:
         console.print("no scheduler in the run directory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -63,6 +64,7 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
     max_seconds: Annotated[
         float, typer.Option(help="Stop in order after so long; the same command continues")
     ] = 540.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print how it ended as JSON")] = False,
 ) -> None:
     """Generate text with the target and train a DSpark drafter on it (arXiv 2607.05147)."""
     if importlib.util.find_spec("torch") is None:
@@ -116,6 +118,8 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
         _fail(str(error))
     if not is_done:
         _say("stopped in time; the same command continues")
+    if as_json:
+        typer.echo(json.dumps({"is_done": is_done, "run_dir": str(run_dir), "out": str(out)}))
 
 
 def _say(text: str) -> None:
