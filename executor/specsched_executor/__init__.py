@@ -1,5 +1,8 @@
 """The model executor: loads a target, drafts, verifies what the scheduler planned, and serves."""
 
+from specsched_protocol.grpc_core import quiet_grpc_core
+
 from specsched_executor._openmp import bound_spinning
 
 bound_spinning()
+quiet_grpc_core()

@@ -98,6 +98,48 @@ def test_console_lines_in_a_pipe_have_no_colours() -> None:
     assert "\x1b[" not in done.stderr
 
 
+GOODBYE = """
+import asyncio, importlib, sys
+importlib.import_module(sys.argv[1])
+import grpc.aio
+
+async def main():
+    async def wait(request, context):
+        await asyncio.sleep(60)
+    calls = {"C": grpc.unary_unary_rpc_method_handler(wait)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("a.B", calls)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = asyncio.ensure_future(channel.unary_unary("/a.B/C")(b""))
+        await channel.channel_ready()
+        await asyncio.sleep(0.1)
+        await server.stop(None)
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            print(error.code().name)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("package", ["specsched_executor", "specsched_scheduler"])
+def test_the_core_of_grpc_does_not_write_past_the_log(package: str) -> None:
+    """Its own way of telling that a peer closed a connection is a plain line on stderr."""
+    environ = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", GOODBYE, package],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environ,
+    )
+    assert done.stdout in {"UNAVAILABLE\n", "CANCELLED\n"}
+    assert done.stderr == ""
+
+
 class Clock:
     now = 0.0
 
