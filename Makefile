@@ -16,7 +16,7 @@ BASELINE := released/specsched_v1.binpb
 
 export PYTHON
 
-.PHONY: help setup demo test lint types protos protos-check protos-release bench gpu-check soak format clean
+.PHONY: help setup demo test lint types protos protos-check protos-release docs bench gpu-check soak format clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -47,6 +47,9 @@ protos: setup ## regenerate the committed stubs from the .proto files
 
 protos-release: protos-check ## at a release: make the present protos the baseline of protos-check
 	cd protos && $(BUF) build -o $(BASELINE)
+
+docs: setup ## rewrite the tables of the documents that code says: options, commands, exit codes
+	$(RUN) scripts.gen_docs
 
 bench: setup ## run the measurements (one file: BENCH=tests/bench/..., output: BENCH_DIR=...)
 	$(RUN) pytest -m bench --timeout=0 -s --bench-dir="$(BENCH_DIR)" $(BENCH)

@@ -36,7 +36,13 @@ class ExecutorConfig(ListenConfig, TracingConfig):
         None, min_length=1, description="Name clients see; none: that of the file or folder"
     )
     host: str = Field("127.0.0.1", description="Loopback address the gateway API listens on")
-    port: int = Field(50051, ge=0, le=65_535, description="Its TCP port; 0: any free one")
+    port: int = Field(
+        50051,
+        ge=0,
+        le=65_535,
+        description="Its TCP port; 0: any free one",
+        json_schema_extra={"unit": "port"},
+    )
     http_address: HttpAddress = Field(
         AUTO,
         description="Loopback address of metrics and health, host:port; auto: 127.0.0.1:9471, or"
@@ -71,11 +77,27 @@ class ExecutorConfig(ListenConfig, TracingConfig):
         description='What a step without a decision does: "hold" the last share of the drafts,'
         ' "off", "fixed(K)", or "embedded": decide in this process',
     )
-    max_num_seqs: int = Field(16, ge=1, le=1024, description="Requests that decode at once")
-    max_num_batched_tokens: int = Field(
-        512, ge=1, le=65_536, description="Rows of one step, drafts included"
+    max_num_seqs: int = Field(
+        16,
+        ge=1,
+        le=1024,
+        description="Requests that decode at once",
+        json_schema_extra={"unit": "requests"},
     )
-    block_size: int = Field(16, ge=1, le=256, description="Tokens of one KV block")
+    max_num_batched_tokens: int = Field(
+        512,
+        ge=1,
+        le=65_536,
+        description="Rows of one step, drafts included",
+        json_schema_extra={"unit": "rows"},
+    )
+    block_size: int = Field(
+        16,
+        ge=1,
+        le=256,
+        description="Tokens of one KV block",
+        json_schema_extra={"unit": "tokens"},
+    )
     num_kv_blocks: int | None = Field(
         None, ge=1, description="KV blocks; none: room for all requests, at most 32768 tokens"
     )

@@ -28,6 +28,7 @@ class DeviceConfig(SchedulerLinkConfig):
         [],
         description="On a GPU, rows of the steps that are captured, rising; may be repeated, in the"
         " variable separated by commas; none: about four sizes per doubling, up to 2048",
+        json_schema_extra={"unit": "rows"},
     )
 
     @field_validator("capture_sizes", mode="before")

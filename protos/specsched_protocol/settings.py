@@ -26,6 +26,7 @@ __all__ = [
     "ConfigError",
     "ProcessSettings",
     "Settings",
+    "accepted_bounds",
     "load_settings",
     "run_command",
     "settings_command",
@@ -65,6 +66,9 @@ class ProcessSettings(Settings):
     run_dir: Path = Field(
         default_factory=lambda: default_run_dir(os.environ),
         description="Directory executors and schedulers meet in",
+        json_schema_extra={
+            "default": "`$XDG_RUNTIME_DIR/specsched`, else `/tmp/specsched-UID`",
+        },
     )
     log_level: LogLevel = Field("info", description="Least severe level that is logged")
     log_format: LogFormat = Field("auto", description="auto: console on a terminal, else json")
@@ -160,14 +164,15 @@ def _describe(detail: ErrorDetails, settings: type[Settings]) -> str:
     if name not in settings.model_fields:
         return f"{name}: {reason}" if name else reason
     source = f"--{name.replace('_', '-')} or {settings.env_name(name)}"
-    accepted = _accepted_range(settings.model_fields[name])
+    bounds = accepted_bounds(settings.model_fields[name])
+    accepted = f"; accepted: {bounds}" if bounds else ""
     given = detail["input"]
     given = str(given) if isinstance(given, PurePath) else given
     return f"{name} = {given!r} ({source}): {reason[:1].lower()}{reason[1:]}{accepted}"
 
 
-def _accepted_range(field: FieldInfo) -> str:
-    """The bounds of a number, e.g. "; accepted: >= 1 and <= 16"; empty where it has none."""
+def accepted_bounds(field: FieldInfo) -> str:
+    """The bounds of a number, e.g. ">= 1 and <= 16"; empty where it has none."""
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     bounds = [
         f"{sign} {getattr(constraint, attribute)}"
@@ -175,4 +180,4 @@ def _accepted_range(field: FieldInfo) -> str:
         for attribute, sign in signs.items()
         if getattr(constraint, attribute, None) is not None
     ]
-    return f"; accepted: {' and '.join(bounds)}" if bounds else ""
+    return " and ".join(bounds)

@@ -57,7 +57,11 @@ class SchedulerConfig(ProcessSettings):
         False, description="Keep calibration and cost as they were at the start"
     )
     max_attachments: int = Field(
-        8, ge=1, le=64, description="Executors that may be attached at the same time"
+        8,
+        ge=1,
+        le=64,
+        description="Executors that may be attached at the same time",
+        json_schema_extra={"unit": "executors"},
     )
     max_message_bytes: int = Field(
         4 << 20, ge=64 << 10, le=64 << 20, description="Largest gRPC message accepted"
@@ -66,7 +70,10 @@ class SchedulerConfig(ProcessSettings):
         20.0, ge=0, le=1e6, description="Time a planner polls for a request before it sleeps"
     )
     planner_core: int | None = Field(
-        None, ge=0, description="CPU that planners are pinned to; none: any"
+        None,
+        ge=0,
+        description="CPU that planners are pinned to; none: any",
+        json_schema_extra={"unit": "CPU number"},
     )
     heartbeat_ms: int = Field(
         200, ge=50, le=60_000, description="Interval of the heartbeats on an Attach stream"

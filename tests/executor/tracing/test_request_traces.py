@@ -28,7 +28,7 @@ from smg_grpc_proto import vllm_engine_pb2_grpc
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import Engine
 from specsched_executor.gateway import GatewayConfig, build_server
-from specsched_executor.tracing import open_tracer
+from specsched_executor.tracing import open_telemetry, open_tracer
 from specsched_executor.tracing.open_telemetry import OpenTelemetryTracer
 from specsched_executor.tracing_config import TracingConfig
 from specsched_protocol.settings import ConfigError, load_settings
@@ -227,8 +227,11 @@ async def test_an_unforeseen_fault_is_logged_with_its_request(lines, provider, e
     assert (await the_span(exporter)).status.status_code is StatusCode.ERROR
 
 
-def test_a_collector_that_is_not_there_costs_no_request_and_not_the_end() -> None:
+def test_a_collector_that_is_not_there_costs_no_request_and_not_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Export fails in the background; closing is bounded."""
+    monkeypatch.setattr(open_telemetry, "_CLOSE_TIMEOUT_S", 0.5)
     with socket.socket() as listener:  # bound, not listening: connections are refused
         listener.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"

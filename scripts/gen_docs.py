@@ -1,0 +1,126 @@
+"""Write the parts of the documents that code says: options, commands, exit codes.
+
+    python -m scripts.gen_docs            # rewrite what is between the markers
+    python -m scripts.gen_docs --check    # exit with 1 where a document says something else
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from specsched_client.cli._exit_codes import ExitCode
+from specsched_client.cli._main import app
+from specsched_executor.config import ExecutorConfig
+from specsched_protocol.settings import ProcessSettings, Settings
+from specsched_scheduler.config import SchedulerConfig
+
+from scripts.option_facts import OptionFacts, option_facts
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCUMENTS: Final = (ROOT / "docs" / "operations.md", ROOT / "docs" / "cli.md")
+
+_PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+_WHOLE = 1000
+_SERVERS: Final = {"scheduler", "executor"}
+"""Commands whose options are tables of their own, and which print logs, no answer."""
+
+
+# ===================== Options =====================
+
+
+def options_table(facts: Iterator[OptionFacts]) -> str:
+    """Options as a table."""
+    lines = ["| option | default | unit | accepted | what it is |", "|---|---|---|---|---|"]
+    for each in facts:
+        what = each.description.replace("|", "\\|")
+        lines.append(f"| `{each.flag}` | {each.default} | {each.unit} | {each.accepted} | {what} |")
+    return "\n".join(lines)
+
+
+def _options(settings: type[Settings], *, shared: bool) -> str:
+    return options_table(
+        facts for owner, facts in option_facts(settings) if (owner is ProcessSettings) == shared
+    )
+
+
+# ===================== Commands =====================
+
+
+def commands_table(root: Any) -> str:
+    """Every command with the first line of its help, and whether it prints JSON."""
+    lines = ["| command | `--json` | what it does |", "|---|---|---|"]
+    for words, command in leaves(root, ()):
+        has_json = any("--json" in parameter.opts for parameter in command.params)
+        mark = "yes" if has_json else "it logs" if words[0] in _SERVERS else "no"
+        summary = command.get_short_help_str(_WHOLE)
+        lines.append(f"| `specsched {' '.join(words)}` | {mark} | {summary} |")
+    return "\n".join(lines)
+
+
+def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The commands below a group, with the words that lead to each."""
+    if not hasattr(command, "list_commands"):
+        yield words, command
+        return
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), (*words, name))
+
+
+def exit_codes_table() -> str:
+    """What the exit status says."""
+    meanings = {
+        ExitCode.OK: "done",
+        ExitCode.FAILED: "the server failed, or what was asked was not done",
+        ExitCode.BAD_INPUT: "the input cannot be used: stderr names it and what is accepted",
+        ExitCode.UNREACHABLE: "nobody answers at the target",
+        ExitCode.TIMED_OUT: "the time limit passed",
+        ExitCode.MISSING_PACKAGE: "an optional package is missing: stderr says how to install it",
+    }
+    lines = ["| exit status | meaning |", "|---|---|"]
+    lines += [f"| {code.value} | {meanings[code]} |" for code in ExitCode]
+    return "\n".join([*lines, "| 130 | interrupted (Ctrl-C); `top` ends with 0 then |"])
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "options of both": lambda: _options(SchedulerConfig, shared=True),
+    "options of the scheduler": lambda: _options(SchedulerConfig, shared=False),
+    "options of the executor": lambda: _options(ExecutorConfig, shared=False),
+    "commands": lambda: commands_table(typer.main.get_command(app)),
+    "exit codes": exit_codes_table,
+}
+
+
+# ===================== Documents =====================
+
+
+def rewritten(text: str) -> str:
+    """`text` with its generated parts as they are now. Raises KeyError for an unknown part."""
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+
+
+def stale() -> list[Path]:
+    """Documents that say something else than the code."""
+    return [path for path in DOCUMENTS if rewritten(path.read_text()) != path.read_text()]
+
+
+def main() -> int:
+    """Rewrite, or check."""
+    if "--check" in sys.argv[1:]:
+        for path in stale():
+            print(f"{path.relative_to(ROOT)} is out of date: run `make docs`", file=sys.stderr)
+        return bool(stale())
+    for path in stale():
+        path.write_text(rewritten(path.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
