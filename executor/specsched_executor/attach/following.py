@@ -272,11 +272,14 @@ class Following:
         )
 
     def _tell(self) -> None:
-        for info in self.infos():
+        infos = self.infos()
+        members = [info.to_member() for info in infos]
+        for info in infos:
             self._sessions[info.lane].send_lane_status(
                 pb.LaneStatus(
                     role=info.role,
                     active_scheduler=self.active_name,
                     comparison=info.comparison,
+                    members=members,
                 )
             )

@@ -84,6 +84,16 @@ class AttachmentInfo:
             comparison=self.comparison,
         )
 
+    def to_member(self) -> scheduler_pb2.LaneMember:
+        """For the other schedulers of this executor."""
+        return scheduler_pb2.LaneMember(
+            lane=self.lane,
+            scheduler_name=self.scheduler_name,
+            scheduler_version=self.scheduler_version,
+            role=self.role,
+            policy=self.policy,
+        )
+
     def log_fields(self) -> dict[str, object]:
         """For the line that says that it attached."""
         reason = {"because": self.transport_reason} if self.transport_reason else {}

@@ -580,25 +580,65 @@ class LaneStatus(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     ACTIVE_SCHEDULER_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     role: Global___LaneRole.ValueType
     active_scheduler: _builtins.str
     """Name of the scheduler that is followed, as its socket or address has it; empty: none."""
     @_builtins.property
     def comparison(self) -> Global___LaneComparison: ...
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneMember]:
+        """All schedulers attached to the executor, the one that is told among them, in order of arrival."""
+
     def __init__(
         self,
         *,
         role: Global___LaneRole.ValueType = ...,
         active_scheduler: _builtins.str = ...,
         comparison: Global___LaneComparison | None = ...,
+        members: _abc.Iterable[Global___LaneMember] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "comparison", b"comparison", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "comparison", b"comparison", "members", b"members", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaneStatus: _TypeAlias = LaneStatus  # noqa: Y015
+
+@_typing.final
+class LaneMember(_message.Message):
+    """A scheduler attached to an executor, as other schedulers of it are told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    SCHEDULER_NAME_FIELD_NUMBER: _builtins.int
+    SCHEDULER_VERSION_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    lane: _builtins.int
+    scheduler_name: _builtins.str
+    scheduler_version: _builtins.str
+    role: Global___LaneRole.ValueType
+    @_builtins.property
+    def policy(self) -> _plan_pb2.PolicySpec: ...
+    def __init__(
+        self,
+        *,
+        lane: _builtins.int = ...,
+        scheduler_name: _builtins.str = ...,
+        scheduler_version: _builtins.str = ...,
+        role: Global___LaneRole.ValueType = ...,
+        policy: _plan_pb2.PolicySpec | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "policy", b"policy", "role", b"role", "scheduler_name", b"scheduler_name", "scheduler_version", b"scheduler_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneMember: _TypeAlias = LaneMember  # noqa: Y015
 
 @_typing.final
 class LaneComparison(_message.Message):

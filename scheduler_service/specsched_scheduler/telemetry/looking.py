@@ -12,6 +12,8 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision._price import verify_ms_at
 from specsched_scheduler.decision.codes import DecisionFlags
+from specsched_scheduler.decision.errors import PolicyError
+from specsched_scheduler.decision.wire import policy_from_message
 from specsched_scheduler.planner import RecentDecision
 
 from . import snapshot as shot
@@ -43,7 +45,7 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
             cost=cost,
             step_times=_step_times(telemetry),
             learning=_learning(view, status.counters),
-            lanes=(),
+            lanes=tuple(map(_lane, lane.members)),
         )
 
     cost = _cost(view, status.model_state)
@@ -52,6 +54,23 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
 
 def _role(role: pb.LaneRole.ValueType) -> str:
     return _word(pb.LaneRole.Name(role), "LANE_ROLE_") if role else ""
+
+
+def _lane(member: pb.LaneMember) -> shot.LaneSnapshot:
+    return shot.LaneSnapshot(
+        lane=member.lane,
+        scheduler=member.scheduler_name,
+        version=member.scheduler_version,
+        policy=_policy_text(member.policy),
+        role=_role(member.role),
+    )
+
+
+def _policy_text(policy: plan_pb2.PolicySpec) -> str:
+    try:
+        return str(policy_from_message(policy))
+    except PolicyError:  # of another version, or a package that is not installed here
+        return policy.name
 
 
 def _word(name: str, prefix: str) -> str:
