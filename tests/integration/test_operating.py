@@ -138,13 +138,30 @@ def on_terminal(*arguments: str, until: Callable[[str], bool]) -> tuple[int, str
 # ===================== top =====================
 
 
-def test_top_tells_what_happened_between_two_readings(pair: Pair) -> None:
-    with Client(pair.executor.target) as client:
-        before = client.step_counters().counters
-        code, out = pair.run("top", "--json", "--count", "2", "--interval", "0.5")
-        after = client.step_counters().counters
+def frames_of_top(pair: Pair) -> list[dict[str, Any]]:
+    code, out = pair.run("top", "--json", "--count", "2", "--interval", "0.5")
     frames = [json.loads(line) for line in out.splitlines()]
     assert (code, len(frames)) == (0, 2)
+    return frames
+
+
+def is_lively(frames: list[dict[str, Any]]) -> bool:
+    """Whether the machine let steps be run and decisions be watched meanwhile."""
+    lanes = frames[-1]["lanes"]
+    watched = all(lane["decisions"] and len(lane["decisions"]["budgets"]) > 1 for lane in lanes)
+    return watched and all(frame["executor"]["steps"]["steps_per_second"] > 0 for frame in frames)
+
+
+def test_top_tells_what_happened_between_two_readings(pair: Pair) -> None:
+    frames: list[dict[str, Any]] = []
+    with Client(pair.executor.target) as client:
+        for _ in range(20):
+            before = client.step_counters().counters
+            frames = frames_of_top(pair)
+            after = client.step_counters().counters
+            if is_lively(frames):
+                break
+    assert is_lively(frames)
     told = 0.0
     for frame in frames:
         executor = frame["executor"]
@@ -152,7 +169,6 @@ def test_top_tells_what_happened_between_two_readings(pair: Pair) -> None:
         assert 0 <= executor["num_running"] <= executor["max_running"] == 4
         steps = executor["steps"]
         assert steps["accepted"] <= steps["verified"] <= steps["scheduled"]
-        assert steps["steps_per_second"] > 0
         told += steps["steps_per_second"] * steps["seconds"]
     assert 0 < told <= after.num_steps - before.num_steps
     blue, green = frames[-1]["lanes"]
@@ -163,7 +179,7 @@ def test_top_tells_what_happened_between_two_readings(pair: Pair) -> None:
     assert 0 < blue["plan_us_p50"] <= blue["plan_us_p99"]
     assert 0 <= green["same_share"] <= 1
     decisions = blue["decisions"]
-    assert len(decisions["budgets"]) == len(decisions["drafts"]) > 1
+    assert len(decisions["budgets"]) == len(decisions["drafts"])
     assert all(b <= d for b, d in zip(decisions["budgets"], decisions["drafts"], strict=True))
     assert set(green["decisions"]["budgets"]) == {0}
     assert decisions["step_id"] > 0
@@ -229,10 +245,12 @@ def test_what_was_learned_is_shown_told_and_drawn(pair: Pair, what: str, tmp_pat
 
     def has_learned() -> bool:
         (attachment,) = pair.json(what, "show", *blue)["attachments"]
-        classes = ("greedy", "sampled")
-        return any(int(attachment[name]["num_drafts"]) for name in classes)
+        return any(int(each["num_drafts"]) for each in attachment["greedy"]["positions"])
 
+    # A target of random weights is drafted for in vain, and a good policy drafts less and less.
+    assert pair.run("policy", "set", "fixed(7)", *blue)[0] == 0
     wait_until(has_learned, timeout_s=60)
+    assert pair.run("policy", "set", "throughput", *blue)[0] == 0
     code, out = pair.run(what, "show", *blue)
     assert code == 0
     assert "|" in out
