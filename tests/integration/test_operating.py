@@ -11,11 +11,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
 from specsched_client import Client, Sampling
 from specsched_client.cli._main import app
 from typer.testing import CliRunner
@@ -68,17 +76,41 @@ def trace_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trace")
 
 
+class Collector(TraceServiceServicer):
+    """Keeps the spans that it gets."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+
+    def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return ExportTraceServiceResponse()
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, trace_dir: Path) -> Iterator[Pair]:
+def collector() -> Iterator[tuple[Collector, str]]:
+    servicer, server = Collector(), grpc.server(ThreadPoolExecutor(1))
+    add_TraceServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servicer, f"http://127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, trace_dir: Path, collector: tuple[Collector, str]
+) -> Iterator[Pair]:
     run_dir = tmp_path_factory.mktemp("run")
     model = write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
     trace = ("--trace-dir", str(trace_dir))
     with contextlib.ExitStack() as stack:
         blue = stack.enter_context(SchedulerProcess(run_dir, *trace, name="blue"))
         green = stack.enter_context(SchedulerProcess(run_dir, "--policy", "off", name="green"))
-        executor = stack.enter_context(
-            start_executor(run_dir, "--model", str(model), "--drafter", "ngram")
-        )
+        options = ("--model", str(model), "--drafter", "ngram", "--otlp-endpoint", collector[1])
+        executor = stack.enter_context(start_executor(run_dir, *options))
         for scheduler in (blue, green):
             scheduler.wait_until_serving()
         executor.wait_until_attached(count=2)
@@ -270,6 +302,31 @@ def test_a_trace_is_looked_into(pair: Pair, trace_dir: Path) -> None:
     assert "throughput" in told["policies"]
     result = CliRunner().invoke(app, ["trace", "head", str(trace_dir), "-n", "2"])
     assert len(result.stdout.splitlines()) == 3
+
+
+def test_requests_are_spans_at_the_collector(pair: Pair, collector: tuple[Collector, str]) -> None:
+    """Of a call that names its trace, in it; sent in batches, so some seconds later."""
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    with grpc.insecure_channel(pair.executor.target) as channel:
+        request = vllm_engine_pb2.GenerateRequest(
+            request_id="traced",
+            text=PROMPT,
+            sampling_params=vllm_engine_pb2.SamplingParams(max_tokens=4, ignore_eos=True),
+        )
+        metadata = (("traceparent", f"00-{trace_id}-b7ad6b7169203331-01"),)
+        stub = vllm_engine_pb2_grpc.VllmEngineStub(channel)
+        list(stub.Generate(request, metadata=metadata, timeout=60))
+    spans = collector[0].spans
+
+    def traced() -> list[Any]:
+        return [span for span in spans if span.trace_id.hex() == trace_id]
+
+    wait_until(lambda: bool(traced()), timeout_s=60)
+    (span,) = traced()
+    told = {each.key: each.value for each in span.attributes}
+    assert told["gen_ai.request.model"].string_value == "tiny"
+    assert told["gen_ai.request.id"].string_value == "traced"
+    assert told["gen_ai.usage.output_tokens"].int_value == 4
 
 
 def test_the_log_of_a_served_load_has_no_line_for_each_step(pair: Pair) -> None:

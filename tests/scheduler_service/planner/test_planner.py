@@ -211,7 +211,9 @@ def test_a_policy_that_raises_leaves_the_step_to_the_fallback(rig: Rig, capsys):
     assert rig.transport.read(7) is FallbackReason.LATE
     planner.set_policy(THROUGHPUT)
     assert rig.plan(make_request(8), make_rows(6)).budget == 12
-    assert "third party" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "third party" in told
+    assert "step_id=7" in told
 
 
 def test_a_selection_without_its_function_is_refused():
