@@ -1,7 +1,8 @@
-"""What a user gets: the wheel, an installation without torch, the editable install.
+"""What a user gets: the wheel, the images, an installation without torch, the editable install.
 
-The plain environment is real: pip installs the wheel and what it depends on from the registry, so a
-dependency that is missing in pyproject.toml shows here and nowhere else.
+The environments are real: the steps of the images are carried out in empty ones, so that pip
+installs the wheel and what it depends on from the registry, and a dependency that is missing in
+pyproject.toml shows here and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.containerfile import Image, read_targets
 from tests.repository import PACKAGES, ROOT, sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TARGETS = read_targets()
 
 
 def run(
@@ -42,22 +46,30 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plain(wheel, tmp_path_factory):
-    """Programs of an environment that holds `pip install specsched` and no extra."""
-    home = tmp_path_factory.mktemp("plain env")
-    venv.create(home, with_pip=True)
-    pip = [
-        home / "bin" / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "-c",
-        ROOT / "constraints.txt",
-    ]
-    done = run(*pip, wheel)
-    assert done.returncode == 0, done.stderr
-    return home / "bin"
+def images(tmp_path_factory):
+    """Makes an image's file system with an environment that is empty at first."""
+
+    def make(name):
+        root = tmp_path_factory.mktemp(f"{name} image")
+        venv.create(root / "env", with_pip=True)
+        return Image(root, root / "env")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def scheduler_image(images):
+    """The slim image: `pip install specsched` and no extra."""
+    build, image = images("build"), images("scheduler")
+    build.build(TARGETS["build"], {})
+    image.build(TARGETS["scheduler"], {"build": build})
+    return image
+
+
+@pytest.fixture(scope="module")
+def plain(scheduler_image):
+    """Programs of that environment."""
+    return scheduler_image.bin
 
 
 def plain_run(
@@ -120,3 +132,33 @@ def test_this_environment_is_the_editable_install():
     for package, root in PACKAGES.items():
         spec = importlib.util.find_spec(package)
         assert Path(spec.origin).is_relative_to(root / package)
+
+
+# The last ones, since the image of the executor is made in the environment of the scheduler's.
+
+
+@pytest.fixture(scope="module")
+def executor_image(scheduler_image):
+    assert TARGETS["executor"].base == "scheduler"
+    assert TARGETS["executor-demo"].base == "executor"
+    for name in ("executor", "executor-demo"):
+        scheduler_image.build(TARGETS[name], {})
+    return scheduler_image.bin
+
+
+def test_executor_image_serves_the_packaged_model(executor_image, tmp_path):
+    probe = (
+        "from specsched_executor.config import ExecutorConfig;"
+        "from specsched_executor.model import LoadOptions, load_model;"
+        "print(load_model(None, LoadOptions()).source.name)"
+    )
+    done = plain_run(executor_image, "python", "-c", probe, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().lower().startswith("smollm2")
+
+
+def test_images_begin_with_programs_that_they_install(executor_image):
+    for name in ("scheduler", "gateway", "idle"):
+        assert TARGETS[name].base.startswith("python:3.11")
+    (program,) = json.loads(TARGETS["scheduler"].last("ENTRYPOINT"))
+    assert (executor_image / program).exists()
