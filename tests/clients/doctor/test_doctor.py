@@ -147,6 +147,13 @@ def test_something_else_in_the_place_of_a_folder(doctor: Doctor, tmp_path: Path)
     assert Code.RUN_DIR_TYPE not in doctor.examine()
 
 
+def test_a_file_in_the_place_of_the_directory(doctor: Doctor) -> None:
+    for folder in ("schedulers", "executors", "."):
+        (doctor.root / folder).rmdir()
+    doctor.root.write_text("")
+    assert str(doctor.root) in doctor.finds(Code.RUN_DIR_TYPE, "error")["what"]
+
+
 @needs_root
 def test_a_directory_of_another_user(doctor: Doctor) -> None:
     os.chown(doctor.root, ALONE, -1)

@@ -131,8 +131,9 @@ def _lane(
     facts |= {"version": status.version, "policy": policy_text(status.policy)}
     if status.attachments:
         counters = status.attachments[0].counters
-        if attached is None:  # the executor cannot say: the scheduler was told
-            facts["role"] = role_text(status.attachments[0].lane_status.role)
+        if attached is None:  # the executor cannot say: the scheduler was told, if it was
+            role = status.attachments[0].lane_status.role
+            facts["role"] = role_text(role) if role else "attached"
         facts |= {"plan_us_p50": counters.plan_us_p50, "plan_us_p99": counters.plan_us_p99}
     return LaneFrame(
         name,
