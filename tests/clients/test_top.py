@@ -146,7 +146,7 @@ def test_a_scheduler_elsewhere_is_known_from_the_executor_the_followed_one_comes
     assert [(lane.name, lane.role) for lane in frame.lanes] == [
         ("host:50061", "active"),
         ("blue", "shadow"),
-        ("green", "unspecified"),
+        ("green", "attached"),
     ]
     assert frame.lanes[1].same_share == 0.75
 

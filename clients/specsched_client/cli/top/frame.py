@@ -65,7 +65,7 @@ class DecisionFrame:
 
 @dataclass(frozen=True, slots=True)
 class LaneFrame:
-    """One scheduler. role: "active", "shadow", ...; "unreachable" or "not attached" without one.
+    """One scheduler. role: "active", "shadow", ...; "attached", "not attached" or "unreachable" without one.
 
     same_share, regrets: shadows only. decisions_per_second: None in the first frame.
     """
