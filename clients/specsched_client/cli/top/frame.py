@@ -65,8 +65,9 @@ class DecisionFrame:
 
 @dataclass(frozen=True, slots=True)
 class LaneFrame:
-    """One scheduler. role: "active", "shadow", ...; "attached", "not attached" or "unreachable" without one.
+    """One scheduler.
 
+    role: "active", "shadow", ...; without one "attached", "not attached" or "unreachable".
     same_share, regrets: shadows only. decisions_per_second: None in the first frame.
     """
 
