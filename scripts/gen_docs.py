@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +18,16 @@ import typer
 from specsched_client.cli._exit_codes import ExitCode
 from specsched_client.cli._main import app
 from specsched_executor.config import ExecutorConfig
+from specsched_executor.telemetry.catalogue import CATALOGUE as EXECUTOR_METRICS
+from specsched_protocol.metrics import Metric
 from specsched_protocol.settings import ProcessSettings, Settings
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.telemetry.catalogue import CATALOGUE as SCHEDULER_METRICS
 
 from scripts.option_facts import OptionFacts, option_facts
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-DOCUMENTS: Final = (ROOT / "docs" / "operations.md", ROOT / "docs" / "cli.md")
+DOCUMENTS: Final = tuple(ROOT / "docs" / f"{name}.md" for name in ("operations", "cli", "metrics"))
 
 _PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 _WHOLE = 1000
@@ -89,10 +92,24 @@ def exit_codes_table() -> str:
     return "\n".join([*lines, "| 130 | interrupted (Ctrl-C); `top` ends with 0 then |"])
 
 
+# ===================== Metrics =====================
+
+
+def metrics_table(catalogue: Iterable[Metric]) -> str:
+    """Every metric with its labels beyond those that all have."""
+    lines = ["| metric | kind | labels | what it is |", "|---|---|---|---|"]
+    for metric in catalogue:
+        labels = "; ".join(f"`{name}`: {values}" for name, values in (metric.labels or {}).items())
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines)
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "options of both": lambda: _options(SchedulerConfig, shared=True),
     "options of the scheduler": lambda: _options(SchedulerConfig, shared=False),
     "options of the executor": lambda: _options(ExecutorConfig, shared=False),
+    "metrics of the executor": lambda: metrics_table(EXECUTOR_METRICS),
+    "metrics of the scheduler": lambda: metrics_table(SCHEDULER_METRICS),
     "commands": lambda: commands_table(typer.main.get_command(app)),
     "exit codes": exit_codes_table,
 }

@@ -66,6 +66,8 @@ class Regions:
 
     def samples(self) -> Floats:
         """All of them, float64 [n, NUM_COLUMNS], region after region."""
+        if not self._samples:  # an executor that measured nothing
+            return np.zeros((0, NUM_COLUMNS))
         return np.concatenate([window.rows() for window in self._samples])
 
     def scale_before(self, step: int, factor: float) -> None:
