@@ -11,6 +11,8 @@ from specsched_protocol.settings import ProcessSettings
 
 __all__ = ["TracingConfig"]
 
+_NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
+
 
 class TracingConfig(ProcessSettings):
     """Traces of requests for an OpenTelemetry collector."""
@@ -43,7 +45,7 @@ class TracingConfig(ProcessSettings):
             has_port = False
         if parts.scheme not in {"http", "https"} or not parts.hostname or not has_port:
             raise ValueError("accepted: http://HOST:PORT or https://HOST:PORT")
-        if importlib.util.find_spec("opentelemetry") is None:
+        if not _can_export():
             raise ValueError("needs OpenTelemetry: pip install 'specsched[otel]'")
         return endpoint
 
@@ -52,3 +54,11 @@ class TracingConfig(ProcessSettings):
         if self.otlp_endpoint is None and "otel_sample_ratio" in self.model_fields_set:
             raise ValueError("otel_sample_ratio has no effect without otlp_endpoint")
         return self
+
+
+def _can_export() -> bool:
+    """Whether all of the extra is there; the API alone comes with many a package."""
+    try:
+        return all(importlib.util.find_spec(name) for name in _NEEDED)
+    except ModuleNotFoundError:  # a package above
+        return False

@@ -54,6 +54,7 @@ class Pair:
         result = CliRunner().invoke(app, [*arguments, *self.where(arguments)])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        assert "\x1b" not in result.stdout  # it goes into a pipe
         return result.exit_code, result.stdout
 
     def json(self, *arguments: str) -> Any:

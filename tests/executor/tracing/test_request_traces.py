@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -38,6 +39,7 @@ from tests.executor.gateway.fakes import MODEL, FakeEngine, WordTokenizer, event
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
+PARTS = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter")
 PROMPT = "good bye hello world"
 
 
@@ -285,7 +287,12 @@ def test_options_without_effect_are_refused(options: dict[str, object], named: s
         load_settings(TracingConfig, options, {})
 
 
-def test_without_opentelemetry_the_option_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+@pytest.mark.parametrize(
+    "missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"]
+)
+def test_without_opentelemetry_the_option_says_what_to_install(monkeypatch, missing: str) -> None:
+    for name in [each for each in sys.modules if each == missing or each.startswith(f"{missing}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'specsched[otel]'")):
         load_settings(TracingConfig, {"otlp_endpoint": "http://127.0.0.1:4317"}, {})
