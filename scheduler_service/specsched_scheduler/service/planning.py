@@ -64,7 +64,7 @@ class Planning:
         self._planner = Planner(transport.regions, selection, model, config)
         learner = Learner(kind, model)
         self.learning = LearningThread(self._planner, learner)
-        self.telemetry = AttachmentTelemetry(self._planner, learner, kind.max_draft_tokens)
+        self.telemetry = AttachmentTelemetry(self._planner, learner)
         self.learning.on_followed = self.telemetry.follow
         self._hello, self._recorder = hello, recorder
         if recorder is not None:

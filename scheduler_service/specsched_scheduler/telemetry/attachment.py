@@ -22,6 +22,9 @@ __all__ = ["AttachmentTelemetry"]
 
 _T = TypeVar("_T")
 
+_TABLE_DRAFTERS = frozenset({"ngram"})
+"""Drafters whose confidences are not computed from what they draft."""
+
 
 class AttachmentTelemetry:
     """Fed by the learner's thread after decisions are out; looked at from any thread.
@@ -30,12 +33,13 @@ class AttachmentTelemetry:
     decisions, steps, outcomes, freezing: the parts, to be looked at through `look`.
     """
 
-    def __init__(self, planner: Planner, learner: Learner, max_draft_tokens: int) -> None:
+    def __init__(self, planner: Planner, learner: Learner) -> None:
+        kind = learner.kind
         self.is_followed = False
         self.decisions = DecisionLog()
         self.steps = StepJudge()
-        self.outcomes = DraftOutcomes(max_draft_tokens)
-        self.freezing = FreezeWatch()
+        self.outcomes = DraftOutcomes(kind.max_draft_tokens)
+        self.freezing = FreezeWatch(is_judged=kind.drafter not in _TABLE_DRAFTERS)
         self._planner = planner
         self._learner = learner
         self._lock = threading.Lock()

@@ -131,7 +131,8 @@ MISSING = _metric(
 FROZEN_STEPS = _metric(
     "specsched_confidence_frozen_steps",
     "gauge",
-    "Steps in a row in which each request's confidences were bit for bit those of its last step.",
+    "Steps in a row in which each request's confidences were bit for bit those of its last step."
+    " Absent with the drafter ngram, whose confidences are a table.",
     **_SLOT,
 )
 EXPECTED_ACCEPTED = _metric(

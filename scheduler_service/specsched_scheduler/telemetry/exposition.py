@@ -58,7 +58,8 @@ def _confidences(out: Exposition, it: ExecutorSnapshot) -> None:
     confidences, slot = it.confidences, it.slot
     out.add(m.REPAIRED, confidences.num_repaired, slot)
     out.add(m.MISSING, confidences.num_missing_steps, slot)
-    out.add(m.FROZEN_STEPS, confidences.num_frozen_steps, slot)
+    if confidences.num_frozen_steps is not None:
+        out.add(m.FROZEN_STEPS, confidences.num_frozen_steps, slot)
     out.add(m.JUDGED_DRAFTS, confidences.num_judged, slot)
     out.add(m.EXPECTED_ACCEPTED, confidences.num_expected, slot)
     out.add(m.ACTUAL_ACCEPTED, confidences.num_accepted, slot)

@@ -74,11 +74,12 @@ class DecisionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceSnapshot:
-    """positions: survival, reliability and calibration error of late, by draft position."""
+    """num_frozen_steps: None where that cannot be judged. positions: survival, reliability and
+    calibration error of late, by draft position."""
 
     num_repaired: int
     num_missing_steps: int
-    num_frozen_steps: int
+    num_frozen_steps: int | None
     num_judged: int
     num_expected: float
     num_accepted: int
