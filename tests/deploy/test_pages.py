@@ -32,7 +32,7 @@ def test_sizing_follows_from_what_is_given() -> None:
     hosts = []
     for what, (formula, value) in told.items():
         if any(sign in formula for sign in "*/"):
-            computed = eval(formula, {"__builtins__": {}}, values)
+            computed = eval(formula.removeprefix("n = "), {"__builtins__": {}}, values)
             assert value == pytest.approx(computed, abs=0.005), what
             if what.startswith("hosts by"):
                 hosts.append(computed)
