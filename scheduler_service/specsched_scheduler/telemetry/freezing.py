@@ -37,14 +37,24 @@ class FreezeWatch:
 
 def _is_same(last: StepConfidences, step: StepConfidences) -> bool | None:
     """Whether the requests of both steps have the same bits in both; None where there are none."""
-    now, bits = _of_requests(step)
-    before, last_bits = _of_requests(last)
+    bits, last_bits = step.confidence.view(np.uint32), last.confidence.view(np.uint32)
+    here, there = _in_both(last, step)
+    has_any = np.isfinite(step.confidence).any(axis=1)[here]
+    has_any &= np.isfinite(last.confidence).any(axis=1)[there]
+    differs = np.any(np.not_equal(bits[here], last_bits[there]), axis=1)
+    return not bool((differs & has_any).any()) if has_any.any() else None
+
+
+_Rows = npt.NDArray[np.int64] | slice
+
+
+def _in_both(last: StepConfidences, step: StepConfidences) -> tuple[_Rows, _Rows]:
+    """Rows of the requests that both steps have: in `step`, and in `last`."""
+    if np.array_equal(last.slot_id, step.slot_id) and np.array_equal(
+        last.generation, step.generation
+    ):
+        return slice(None), slice(None)
+    now = step.generation.astype(np.int64) << 32 | step.slot_id
+    before = last.generation.astype(np.int64) << 32 | last.slot_id
     _, here, there = np.intersect1d(now, before, return_indices=True)
-    return bool(np.array_equal(bits[here], last_bits[there])) if len(here) else None
-
-
-def _of_requests(step: StepConfidences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """(a number for each request that has confidences, their bits)."""
-    has_any = np.isfinite(step.confidence).any(axis=1)
-    requests = step.generation.astype(np.int64) << 32 | step.slot_id
-    return requests[has_any], step.confidence[has_any].view(np.uint32)
+    return here, there
