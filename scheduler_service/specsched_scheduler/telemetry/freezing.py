@@ -39,10 +39,14 @@ def _is_same(last: StepConfidences, step: StepConfidences) -> bool | None:
     """Whether the requests of both steps have the same bits in both; None where there are none."""
     bits, last_bits = step.confidence.view(np.uint32), last.confidence.view(np.uint32)
     here, there = _in_both(last, step)
-    has_any = np.isfinite(step.confidence).any(axis=1)[here]
-    has_any &= np.isfinite(last.confidence).any(axis=1)[there]
+    has_any = _has_any(step)[here] & _has_any(last)[there]
     differs = np.any(np.not_equal(bits[here], last_bits[there]), axis=1)
     return not bool((differs & has_any).any()) if has_any.any() else None
+
+
+def _has_any(step: StepConfidences) -> npt.NDArray[np.bool_]:
+    has_any: npt.NDArray[np.bool_] = np.isfinite(step.confidence).any(axis=1)
+    return has_any
 
 
 _Rows = npt.NDArray[np.int64] | slice
