@@ -45,8 +45,7 @@ def _is_same(last: StepConfidences, step: StepConfidences) -> bool | None:
 
 
 def _has_any(step: StepConfidences) -> npt.NDArray[np.bool_]:
-    has_any: npt.NDArray[np.bool_] = np.isfinite(step.confidence).any(axis=1)
-    return has_any
+    return np.asarray(np.isfinite(step.confidence).any(axis=1))
 
 
 _Rows = npt.NDArray[np.int64] | slice
