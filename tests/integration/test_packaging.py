@@ -134,6 +134,17 @@ def test_this_environment_is_the_editable_install():
         assert Path(spec.origin).is_relative_to(root / package)
 
 
+def test_gateway_image_runs_the_pinned_smg(images):
+    image = images("gateway")
+    image.build(TARGETS["gateway"], {})
+    assert json.loads(TARGETS["gateway"].last("ENTRYPOINT")) == ["python", "-m", "smg"]
+    done = plain_run(image.bin, "python", "-m", "smg", "launch", "--help")
+    assert done.returncode == 0, done.stderr
+    pinned = importlib.metadata.version("smg")
+    (there,) = (image.environment / "lib").glob("python*/site-packages/smg-*.dist-info")
+    assert there.name == f"smg-{pinned}.dist-info"
+
+
 # The last ones, since the image of the executor is made in the environment of the scheduler's.
 
 
