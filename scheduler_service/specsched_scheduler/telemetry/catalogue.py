@@ -171,7 +171,7 @@ CALIBRATION_ERROR = _metric(
     "specsched_calibration_error",
     "gauge",
     "Expected calibration error of the survival up to a position: ten bins, weighted by drafts, of"
-    " late. Absent below 200 drafts.",
+    " late. Absent below 1000 drafts.",
     **_SLOT,
     **_POSITION,
 )

@@ -20,6 +20,7 @@ from tests.scheduler_service.service.support import (
     MAX_DRAFT_TOKENS,
     NUM_REQUESTS,
     TIMEOUT_S,
+    AttachCall,
     Scheduler,
     SharedMemoryExecutor,
     make_step,
@@ -49,7 +50,9 @@ def none_accepted(rng: np.random.Generator, confidence: np.ndarray) -> np.ndarra
 
 
 class DrivenExecutor(SharedMemoryExecutor):
-    """hello_changes: of what it says of itself."""
+    """hello_changes: of what it says of itself. stream: to the scheduler, while attached."""
+
+    stream: AttachCall
 
     def __init__(self, run_dir: RunDir, **hello_changes: Any) -> None:
         super().__init__(run_dir)
@@ -117,7 +120,7 @@ async def driven(
 ) -> AsyncIterator[DrivenExecutor]:
     """Attached inside the context."""
     with DrivenExecutor(run_dir, **hello_changes) as executor:
-        async with executor.attached(scheduler):
+        async with executor.attached(scheduler) as executor.stream:
             await until(lambda: scheduler.server.web.telemetry.snapshot().executors)
             yield executor
 

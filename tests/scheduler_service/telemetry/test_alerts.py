@@ -24,6 +24,8 @@ from tests.scheduler_service.telemetry.driving import (
 from tests.telemetry.promtool import fired
 
 NUM_STEPS = 96
+ENOUGH_TO_JUDGE = 400
+"""Steps after which positions have 1000 drafts that did not fade."""
 SLOW_PLANS = "SpecschedPlanLatency"
 
 
@@ -43,7 +45,7 @@ async def fired_by(scheduler, run_dir, *, hello=None, num_steps=NUM_STEPS, **how
 
 
 async def test_a_sound_drafter_on_a_steady_machine_fires_nothing(scheduler, run_dir):
-    assert await fired_by(scheduler, run_dir, num_steps=320) == set()
+    assert await fired_by(scheduler, run_dir, num_steps=ENOUGH_TO_JUDGE) == set()
 
 
 async def test_there_is_no_cost_model(scheduler, run_dir):
@@ -86,7 +88,8 @@ async def test_confidences_promise_too_much(scheduler, run_dir):
     def worse(rng: np.random.Generator, confidence: np.ndarray) -> np.ndarray:
         return as_said(rng, confidence * 0.8)
 
-    assert await fired_by(scheduler, run_dir, outcome=worse) == {"SpecschedMiscalibrated"}
+    fires = await fired_by(scheduler, run_dir, num_steps=ENOUGH_TO_JUDGE, outcome=worse)
+    assert fires == {"SpecschedMiscalibrated"}
 
 
 async def test_steps_take_longer_than_predicted(scheduler, run_dir):
@@ -96,7 +99,7 @@ async def test_steps_take_longer_than_predicted(scheduler, run_dir):
 
 async def test_drafts_cost_more_than_they_bring(scheduler, run_dir):
     fires = await fired_by(scheduler, run_dir, outcome=none_accepted)
-    assert fires == {"SpecschedSlowerThanPlain", "SpecschedMiscalibrated"}
+    assert fires == {"SpecschedSlowerThanPlain"}
 
 
 async def test_steps_come_too_fast_to_be_learned_from(scheduler, run_dir):

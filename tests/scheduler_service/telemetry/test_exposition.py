@@ -7,10 +7,12 @@ import math
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from specsched_protocol.v1 import plan_pb2
+from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_scheduler.telemetry import CATALOGUE, as_json
 
 from tests.scheduler_service.service.support import MAX_DRAFT_TOKENS, NUM_REQUESTS
-from tests.scheduler_service.telemetry.driving import driven, scrape, telemetry
+from tests.scheduler_service.telemetry.driving import driven, scrape, telemetry, until
 
 NUM_STEPS = 96
 NUM_DRAFTS = NUM_REQUESTS * MAX_DRAFT_TOKENS
@@ -37,7 +39,7 @@ def values(text: str) -> dict[tuple[str, ...], float]:
 
 async def test_every_metric_of_the_catalogue_is_exported(scheduler, run_dir):
     async with driven(scheduler, run_dir) as executor:
-        await executor.run(scheduler, NUM_STEPS)
+        await executor.run(scheduler, 400)  # a calibration error takes 1000 drafts
         families = {f.name: f for f in text_string_to_metric_families(scrape(scheduler))}
     ours = {name for name in families if not name.startswith("process_")}
     assert ours == {metric.family_name for metric in CATALOGUE}
@@ -77,7 +79,7 @@ async def test_counters_are_those_of_the_steps(scheduler, run_dir):
 
 async def test_survival_is_that_of_the_confidences(scheduler, run_dir):
     async with driven(scheduler, run_dir) as executor:
-        await executor.run(scheduler, 256)
+        await executor.run(scheduler, 400)
         found = values(scrape(scheduler))
     for position in range(MAX_DRAFT_TOKENS):
         predicted = found["specsched_survival_predicted", str(position)]
@@ -129,3 +131,48 @@ async def test_slots_are_reused(scheduler, run_dir):
         async with driven(scheduler, run_dir):
             assert telemetry(scheduler).slot == 0
             assert values(scrape(scheduler))["specsched_attachments_total",] == count
+
+
+async def test_only_what_was_followed_is_judged(scheduler, run_dir):
+    """A shadow's prediction is of rows that somebody else chose."""
+    hello = {"features": [pb.FEATURE_LANE_CONTROL]}
+    async with driven(scheduler, run_dir, **hello) as executor:
+        await executor.run(scheduler, 32)
+        found = values(scrape(scheduler))
+        assert found["specsched_judged_steps_total",] == 0
+        assert found["specsched_attachment_role", "active"] == 0
+        members = [
+            pb.LaneMember(lane=0, scheduler_name="v1", role=pb.LANE_ROLE_ACTIVE),
+            pb.LaneMember(
+                lane=1,
+                scheduler_name="v2",
+                scheduler_version="2.0",
+                role=pb.LANE_ROLE_SHADOW,
+                policy=plan_pb2.PolicySpec(name="fixed", parameters={"k": 3.0}),
+            ),
+        ]
+        status = pb.LaneStatus(role=pb.LANE_ROLE_ACTIVE, active_scheduler="v1", members=members)
+        await executor.stream.send(lane_status=status)
+        await until(lambda: telemetry(scheduler).role == "active")
+        await executor.run(scheduler, 32)
+        found, snapshot = values(scrape(scheduler)), telemetry(scheduler)
+    assert found["specsched_judged_steps_total",] == 32
+    assert found["specsched_attachment_role", "active"] == 1
+    assert snapshot.active_scheduler == "v1"
+    assert [(lane.scheduler, lane.policy, lane.role) for lane in snapshot.lanes] == [
+        ("v1", "", "active"),
+        ("v2", "fixed(3)", "shadow"),
+    ]
+
+
+async def test_learning_goes_on_where_telemetry_fails(scheduler, run_dir):
+    async with driven(scheduler, run_dir) as executor:
+        (attachment,) = scheduler.server._attachments
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("never thought of this")
+
+        attachment.planning.learning.on_followed = fail
+        await executor.run(scheduler, 64)
+        assert telemetry(scheduler).learning.num_reports == 64
+        assert attachment.planning.learning.look(lambda it: it.pairing.num_paired) > 0

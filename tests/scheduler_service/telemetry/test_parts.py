@@ -91,14 +91,15 @@ def test_the_calibration_of_the_class_is_applied():
 
 
 def test_error_is_that_of_the_bins_and_wants_enough_drafts():
-    halves = np.concatenate((np.full((100, 1), 0.95), np.full((100, 1), 0.15)))
-    accepted = [1] * 80 + [0] * 20 + [1] * 40 + [0] * 60
-    rows = observed(halves, [1] * 200, accepted)
+    num = MIN_DRAFTS // 2
+    halves = np.concatenate((np.full((num, 1), 0.95), np.full((num, 1), 0.15)))
+    accepted = np.concatenate((np.arange(num) < 0.8 * num, np.arange(num) < 0.4 * num))
+    rows = observed(halves, [1] * MIN_DRAFTS, accepted.astype(int).tolist())
     few, outcomes = DraftOutcomes(1), DraftOutcomes(1)
-    few.observe(Calibration.identity(1), [(np.zeros(199, int), rows.rows(slice(199)))])
+    few.observe(Calibration.identity(1), [(np.zeros(999, int), rows.rows(slice(999)))])
     assert few.positions()[0].error is None
     for _ in range(2):
-        outcomes.observe(Calibration.identity(1), [(np.zeros(200, int), rows)])
+        outcomes.observe(Calibration.identity(1), [(np.zeros(MIN_DRAFTS, int), rows)])
     (position,) = outcomes.positions()
     assert position.num_drafts > MIN_DRAFTS
     assert position.error == pytest.approx((0.15 + 0.25) / 2)
