@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import structlog
 
-__all__ = ["LogFormat", "LogLevel", "LogSampler", "configure_logging"]
+__all__ = ["LogFormat", "LogLevel", "LogSampler", "configure_logging", "logs_on_stderr"]
 
 LogFormat = Literal["auto", "console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -38,6 +39,22 @@ def configure_logging(level: LogLevel, log_format: LogFormat) -> None:
         cache_logger_on_first_use=False,
     )
     _adopt_libraries(max(number, logging.WARNING), described, rendered)
+
+
+@contextmanager
+def logs_on_stderr() -> Iterator[None]:
+    """Warnings and worse on stderr, and nothing else, while a command works whose result is its
+    standard output."""
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def _renderers(log_format: LogFormat) -> list[structlog.types.Processor]:
