@@ -7,25 +7,19 @@ of the block that is being drafted lie behind the context and are overwritten by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
 from specsched_kernels.paged_attention import allocate_kv
 
 from specsched_executor.core import PAD_SLOT
 from specsched_executor.drafters.dspark.config import DSparkConfig
+from specsched_executor.drafters.dspark.pending import NewRows, PendingRows
 
 __all__ = ["DraftCache", "NewRows"]
 
 _PAGE_TOKENS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class NewRows:
-    """Where new context rows go: positions, slots int64 [n]; slot PAD_SLOT for those not kept."""
-
-    positions: torch.Tensor
-    slots: torch.Tensor
+_MAX_PENDING_ROWS = 256
 
 
 class DraftCache:
@@ -33,13 +27,16 @@ class DraftCache:
 
     There are enough for all slots at their longest context, so taking one never fails.
 
-    keys, values: per drafter layer, [pages, page, Hkv, D].
+    keys, values: per drafter layer, [pages, page, Hkv, D]. pending: context rows that have their
+    places and are still to be written; whoever reads the cache writes them first.
     """
 
     def __init__(self, config: DSparkConfig, num_slots: int, max_context_tokens: int) -> None:
         self._config = config
         self._window = min(config.window or max_context_tokens, max_context_tokens)
         per_slot = -(-(self._window + config.block_size) // _PAGE_TOKENS)
+        # A request's rows of a window at most: so no two of them have the same place.
+        self.pending = PendingRows(min(_MAX_PENDING_ROWS, self._window))
         self._free_pages = list(reversed(range(num_slots * per_slot)))
         layers = [
             allocate_kv(num_slots * per_slot, _PAGE_TOKENS, config.num_kv_heads, config.head_dim)
@@ -66,13 +63,19 @@ class DraftCache:
 
     def release(self, slot_id: int) -> None:
         """Give back the pages of a slot."""
+        self.pending.drop(slot_id)
         self._free_pages += self._pages[slot_id]
         self._pages[slot_id] = []
         self._num_seen[slot_id] = 0
         self._generations[slot_id] = 0
 
-    def append(self, slot_ids: torch.Tensor, counts: torch.Tensor) -> NewRows:
-        """Places for the next counts[r] context tokens of each slot, rows request after request."""
+    def append(
+        self, slot_ids: torch.Tensor, counts: torch.Tensor, features: Mapping[int, torch.Tensor]
+    ) -> None:
+        """Find places for the next counts[r] context tokens of each slot, and leave them pending.
+
+        features: target layer -> [sum of counts, hidden], rows request after request.
+        """
         first = self._num_seen[slot_ids]
         self._num_seen[slot_ids] = first + counts
         self._grow(slot_ids)
@@ -83,7 +86,8 @@ class DraftCache:
         slots = self._places(slot_ids[request], positions % self._window)
         # Of more rows than the window holds only the last ones are kept.
         is_kept = positions >= (first + counts)[request] - self._window
-        return NewRows(positions, torch.where(is_kept, slots, PAD_SLOT))
+        rows = NewRows(positions, torch.where(is_kept, slots, PAD_SLOT))
+        self.pending.add(slot_ids[request], rows, features)
 
     def block_rows(self, slot_ids: torch.Tensor) -> NewRows:
         """Places and positions of a block of each slot, [R * block_size]."""

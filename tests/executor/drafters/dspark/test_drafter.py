@@ -160,6 +160,48 @@ def test_length_zero_takes_the_context_in(target):
     assert torch.equal(output.token_ids, expected.token_ids)
 
 
+@pytest.mark.parametrize("window", [None, 24])
+def test_a_pause_changes_no_draft(target, window):
+    """Context taken in while nobody drafts, more than is kept waiting, beside requests that end."""
+    checkpoint, pausing = make_drafter(target, window=window)
+    _, drafting = make_drafter(target, window=window)
+    history, features = random_request(7, 150)
+    for step in range(50):
+        rows = (0, history[: 3 * step + 4], features[3 * step : 3 * step + 3])
+        beside = (1 + step % 2, *random_request(200 + step, 3))
+        for drafter, limit in ((pausing, 0), (drafting, K)):
+            requests = inputs([rows, beside], limits=[limit, limit], step_id=step)
+            drafter.draft(requests)
+            if step % 5 == 4:
+                drafter.release(beside[0])
+        assert len(pausing._cache.pending) <= pausing._cache.pending.max_rows
+        assert len(drafting._cache.pending) == 0
+    last = inputs([(0, history, features[150:])])
+    expected = drafting.draft(last)
+    output = pausing.draft(last)
+    assert torch.equal(output.token_ids, expected.token_ids)
+    torch.testing.assert_close(output.confidence, expected.confidence, rtol=1e-4, atol=1e-5)
+    tokens, _ = expected_greedy(checkpoint, history, features)
+    assert output.token_ids[0].tolist() == tokens
+
+
+def test_what_a_released_request_left_waiting_is_never_written(target):
+    """Its pages are another's by then."""
+    _, used = make_drafter(target)
+    _, fresh = make_drafter(target)
+    used.draft(inputs([(0, *random_request(1, 40))], limits=[0]))
+    used.release(0)
+    pages = set(used._cache._free_pages[-3:])
+    history, features = random_request(2, 40)
+    used.draft(inputs([(1, history, features[:20])], limits=[0]))
+    assert pages & set(used._cache._pages[1])
+    later = inputs([(1, history, features[20:])])
+    whole = inputs([(1, history, features)])
+    torch.testing.assert_close(
+        used.draft(later).confidence, fresh.draft(whole).confidence, rtol=1e-4, atol=1e-5
+    )
+
+
 def test_drafts_are_drawn_from_the_distribution_that_is_kept(target):
     """Chi-square of the first token over many seeds, of the second given the likeliest first."""
     _, drafter = make_drafter(target)
