@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import accumulate, takewhile
 from typing import Any, NoReturn
 
 import grpc
@@ -14,8 +15,8 @@ __all__ = ["StatusInterceptor"]
 
 _log = structlog.get_logger(__name__)
 
-_MAX_LETTERS = 800
-"""Of a status; 8 KiB is all that the trailer of a call may have, and a letter may take 12 bytes."""
+_MAX_BYTES = 6000
+"""Of a message as it travels. Beyond 8 KiB gRPC drops a trailer by chance, beyond 16 KiB always."""
 
 _Handler = Any  # grpc.RpcMethodHandler, whose members grpc leaves untyped
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -104,7 +105,18 @@ def _parsing(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None)
 def _told(error: Exception) -> str:
     """The message, in a length that fits a status: gRPC drops a call whose trailer is too long."""
     text = str(error)
-    if len(text) <= _MAX_LETTERS:
+    if sum(map(_encoded_bytes, text)) <= _MAX_BYTES:
         return text
-    half = _MAX_LETTERS // 2
-    return f"{text[:half]} ... ({len(text)} letters) ... {text[-half:]}"
+    head, tail = _fitting(text), _fitting(reversed(text))
+    return f"{text[:head]} ... ({len(text)} letters) ... {text[-tail:]}"
+
+
+def _fitting(letters: Iterable[str]) -> int:
+    """How many of the first letters half the message has room for."""
+    sizes = accumulate(map(_encoded_bytes, letters))
+    return sum(1 for _ in takewhile(lambda size: size <= _MAX_BYTES // 2, sizes))
+
+
+def _encoded_bytes(letter: str) -> int:
+    """Of a letter in `grpc-message`: visible ASCII as it is, every other byte as %XX."""
+    return 1 if " " <= letter <= "~" and letter != "%" else 3 * len(letter.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -11,6 +12,8 @@ from specsched_protocol.grpc_status import StatusInterceptor
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 SERVICE = "test.Service"
+GRPC_SOFT_LIMIT = 8192
+"""Bytes of trailing metadata from which on gRPC refuses some calls, by chance."""
 
 
 class RefusedError(Exception):
@@ -63,7 +66,7 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
     await server.stop(None)
 
 
-@pytest.mark.parametrize("letter", ["x", "\n", "√", "🙂"])
+@pytest.mark.parametrize("letter", ["x", "%", "\n", "√", "🙂"])
 async def test_a_refusal_is_read_however_long_it_is(channel: grpc.aio.Channel, letter: str) -> None:
     call = channel.unary_unary(f"/{SERVICE}/Refuse")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -72,6 +75,7 @@ async def test_a_refusal_is_read_however_long_it_is(channel: grpc.aio.Channel, l
     assert caught.value.details().startswith("begin ")
     assert caught.value.details().endswith(" end")
     assert "(100010 letters)" in caught.value.details()
+    assert 4000 < len(quote(caught.value.details(), safe="")) < GRPC_SOFT_LIMIT
 
 
 async def test_a_request_that_is_no_message_is_the_peers_fault(channel: grpc.aio.Channel) -> None:
