@@ -47,7 +47,7 @@ class Machine:
 
 def describe_machine() -> Machine:
     """Read the facts of this machine; the accelerator is asked of torch, where installed."""
-    return Machine(**asdict(describe_host()), accelerator=_accelerator())
+    return Machine(**{**asdict(describe_host()), "accelerator": _accelerator()})
 
 
 def percentiles(samples: Sequence[float] | npt.NDArray[np.floating[Any]]) -> dict[str, float]:

@@ -1,12 +1,13 @@
-"""What scheduling brings to serving on this machine, by `specsched bench serve`'s own code.
+"""What scheduling brings to serving on this machine, by `specsched bench sweep`'s own code.
 
 Real processes, all alive in one session: a scheduler, an executor that drafts, and one that does
-not. Rounds of all of them alternate; ratios are within a repeat. Prompts were written by hand.
+not. Rounds of all settings alternate; ratios are within a repeat. Prompts were written by hand.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,15 +16,20 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from specsched_client.bench.plan import BenchPlan, run_plan
-from specsched_client.bench.report import Report
+from specsched_client import Sampling
+from specsched_client.bench.plan import BASELINE
+from specsched_client.bench.prompts import read_prompts
 from specsched_client.bench.session import NoProgress
-from specsched_client.bench.table import load_table
+from specsched_client.bench.sweep.plan import SweepPlan
+from specsched_client.bench.sweep.report import SweepReport
+from specsched_client.bench.sweep.run import run_sweep
+from specsched_client.bench.sweep.verdict import BLOCK
 
-from tests.integration.processes import ExecutorProcess, start_scheduler
+from tests.integration.processes import ExecutorProcess, SchedulerProcess, start_scheduler
 
 PROMPTS = Path(__file__).parent / "prompts"
-NUM_REPEATS = 4
+NUM_REPEATS = BLOCK
+NUM_REQUESTS = 16
 MAX_TOKENS = 96
 
 
@@ -37,24 +43,13 @@ class Case:
     bar: float
 
 
-NGRAM_CASES = (
-    Case("code", 0.0, (1,), 1.15),
-    Case("chat", 1.0, (1, 4, 16), 0.97),
-)
-DSPARK_CASES = (
-    Case("math", 0.0, (1,), 1.3),
-    Case("code", 0.0, (1,), 1.3),
-    *(
-        Case(prompts, temperature, (1, 4, 16), 0.97)
-        for prompts in ("chat", "code", "math")
-        for temperature in (0.0, 1.0)
-    ),
-)
+NGRAM_CASES = (Case("code", 0.0, (1,), 1.15),)
+DSPARK_CASES = (Case("code", 0.0, (1,), 1.3), Case("chat", 1.0, (1, 16), 0.97))
 
 
 @dataclass(frozen=True)
 class Rig:
-    run_dir: Path
+    scheduler: SchedulerProcess
     drafting: ExecutorProcess
     plain: ExecutorProcess
 
@@ -63,13 +58,13 @@ class Rig:
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     run_dir = tmp_path / "run"
     with ExitStack() as stack:
-        stack.enter_context(start_scheduler(run_dir))
+        scheduler = stack.enter_context(start_scheduler(run_dir))
         drafting = stack.enter_context(ExecutorProcess(run_dir, "--drafter", request.param))
         drafting.wait_until_serving()
         drafting.wait_until_attached()
         plain = stack.enter_context(ExecutorProcess(run_dir, "--drafter", "none"))
         plain.wait_until_serving()
-        yield Rig(run_dir, drafting, plain)
+        yield Rig(scheduler, drafting, plain)
 
 
 @pytest.mark.bench
@@ -80,45 +75,44 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     indirect=["rig"],
     ids=["ngram", "dspark"],
 )
-def test_scheduling_against_no_drafts(
-    rig: Rig, name: str, cases: tuple[Case, ...], record_bench: Any
+def test_scheduling_against_static_settings(
+    rig: Rig, name: str, cases: tuple[Case, ...], record_bench: Any, tmp_path: Path
 ) -> None:
-    results = []
-    for case in cases:
-        report = _measure(rig, case)
-        results += [_row(case, each) for each in report.document(with_requests=False)["results"]]
-        for result in report.results:
-            Console(width=120).print(f"{case}", load_table(result))
-    document = report.document(with_requests=False)
+    results: list[dict[str, Any]] = []
+    document: dict[str, Any] = {}
+    for place, case in enumerate(cases):
+        report = _measure(rig, case, tmp_path / f"{place}.jsonl")
+        document = json.loads(report.to_json())
+        results += [_row(case, each) for each in document["results"]]
+        for table in report.tables():
+            Console(width=140).print(f"{case}", table)
     record_bench(name, results, executors=document["executors"], settings=document["settings"])
 
 
-def _measure(rig: Rig, case: Case) -> Report:
-    plan = BenchPlan.of(
-        prompts=PROMPTS / f"{case.prompts}.jsonl",
+def _measure(rig: Rig, case: Case, state: Path) -> SweepReport:
+    prompts = PROMPTS / f"{case.prompts}.jsonl"
+    plan = SweepPlan(
+        prompts=tuple(read_prompts(prompts)),
+        prompt_file=prompts.name,
         target=rig.drafting.target,
         baseline_target=rig.plain.target,
+        scheduler_target=rig.scheduler.target,
         concurrency=case.concurrency,
-        rate=(),
-        policies=("off", "throughput"),
-        num_requests=None,
-        num_repeats=NUM_REPEATS,
-        num_warm_up=None,
-        max_tokens=MAX_TOKENS,
-        temperature=case.temperature,
+        fixed=(2, 7),
+        policy="throughput",
+        sampling=Sampling(temperature=case.temperature, max_tokens=MAX_TOKENS, ignore_eos=True),
+        num_requests=NUM_REQUESTS,
         seed=0,
-        ignore_eos=True,
         timeout_s=None,
-        run_dir=rig.run_dir,
-        scheduler=None,
+        half_width=0.015,
+        min_repeats=NUM_REPEATS,
+        max_repeats=NUM_REPEATS,
     )
-    report = asyncio.run(run_plan(plan, NoProgress(), command=["make", "bench"]))
-    assert report.num_failed_requests == 0
-    return report
+    return asyncio.run(run_sweep(plan, state, NoProgress(), command=["make", "bench"]))
 
 
 def _row(case: Case, result: dict[str, Any]) -> dict[str, Any]:
-    ratio = result["variants"]["throughput"]["ratio_to_baseline"]
+    ratio = result["verdict"]["scheduled_to_static"][BASELINE]
     return {
         "prompts": case.prompts,
         "temperature": case.temperature,

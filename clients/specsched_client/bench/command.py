@@ -1,11 +1,9 @@
-"""`specsched bench serve`."""
+"""`specsched bench`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -20,16 +18,15 @@ from specsched_client.cli._options import (
     TargetOption,
 )
 
-from .session import NoProgress, Progress
+from .compare.command import compare
+from .progress import show_progress
+from .sweep.command import sweep
 
 __all__ = ["bench"]
 
 bench = typer.Typer(help="Measure a running executor under load.", no_args_is_help=True)
-
-
-@bench.callback()
-def _group() -> None:
-    """Keeps `serve` a command of its own while it is the only one."""
+bench.command()(compare)
+bench.command()(sweep)
 
 
 @bench.command()
@@ -116,7 +113,7 @@ def serve(
         run_dir=run_dir,
         scheduler=scheduler,
     )
-    with _progress() as progress:
+    with show_progress() as progress:
         report = asyncio.run(run_plan(plan, progress, command=["specsched", *sys.argv[1:]]))
     if output is not None:
         output.write_text(report.to_json() + "\n", encoding="utf-8")
@@ -133,15 +130,3 @@ def serve(
     if report.num_failed_requests:
         typer.echo(f"error: {report.num_failed_requests} requests failed", err=True)
         raise typer.Exit(ExitCode.FAILED)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on stderr where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield NoProgress()
-        return
-    from .progress import ProgressBar
-
-    with ProgressBar() as bar:
-        yield bar

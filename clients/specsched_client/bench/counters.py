@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specsched_protocol.v1.executor_pb2 import StepCounters
@@ -11,7 +12,14 @@ from specsched_protocol.v1.scheduler_pb2 import GetStatusResponse
 from specsched_client._async_client import AsyncClient
 from specsched_client._errors import ServerError, UnsupportedError
 
-__all__ = ["CountedSteps", "PlanLatency", "counted_between", "plan_latency", "read_counters"]
+__all__ = [
+    "CountedSteps",
+    "PlanLatency",
+    "counted_between",
+    "plan_latency",
+    "read_counters",
+    "typical_latency",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,15 @@ def plan_latency(status: GetStatusResponse | None) -> PlanLatency | None:
         return None
     slowest = max(busy, key=lambda each: each.plan_us_p99)
     return PlanLatency(slowest.plan_us_p50, slowest.plan_us_p99)
+
+
+def typical_latency(rounds: Sequence[PlanLatency | None]) -> PlanLatency | None:
+    """The median of the rounds' medians, and the worst of their p99; None where none has any."""
+    known = [each for each in rounds if each is not None]
+    if not known:
+        return None
+    p50_us = statistics.median(each.p50_us for each in known)
+    return PlanLatency(p50_us, max(each.p99_us for each in known))
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +17,13 @@ _VERSIONED = ("specsched", "grpcio", "protobuf", "numpy", "numba", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`num_cpus` counts those that this process may run on."""
+    """num_cpus: those that this process may run on. accelerator: None where none is found."""
 
     cpu: str
     num_cpus: int
     memory_gib: float
     kernel: str
+    accelerator: str | None
 
 
 def describe_machine() -> Machine:
@@ -32,6 +34,7 @@ def describe_machine() -> Machine:
         num_cpus=len(os.sched_getaffinity(0)),
         memory_gib=round(pages / 2**30, 1),
         kernel=platform.release(),
+        accelerator=_accelerator(),
     )
 
 
@@ -47,7 +50,18 @@ def versions() -> dict[str, str]:
 
 
 def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
-    match = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
-    return match.group(1) if match else platform.machine()
+    return _fact(Path("/proc/cpuinfo"), "model name") or platform.machine()
+
+
+def _accelerator() -> str | None:
+    """The NVIDIA cards that the driver lists, e.g. "2x NVIDIA H200"."""
+    listed = Path("/proc/driver/nvidia/gpus").glob("*/information")
+    counted = Counter(name for path in listed if (name := _fact(path, "Model")))
+    names = [f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items())]
+    return ", ".join(names) or None
+
+
+def _fact(path: Path, name: str) -> str | None:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    match = re.search(rf"^{name}\s*:\s*(.+?)\s*$", text, flags=re.MULTILINE)
+    return match.group(1) if match else None

@@ -13,7 +13,7 @@ from specsched_client._sampling import Sampling
 from specsched_client.cli._discovery import find_scheduler, find_schedulers
 
 from .load import ClosedLoop, Load, OpenLoop
-from .prompts import BenchPrompt, encode_prompts, read_prompts
+from .prompts import BenchPrompt, digest, encode_prompts, read_prompts
 from .report import Report, load_result
 from .round import Workload
 from .server_facts import ask_executor, ask_scheduler
@@ -92,6 +92,7 @@ class BenchPlan:
         """What a report tells of it."""
         return {
             "prompts": self.prompt_file,
+            "prompts_sha256": digest(self.prompts),
             "num_prompts": len(self.prompts),
             "num_requests": self.num_requests,
             "num_warm_up": self.num_warm_up,

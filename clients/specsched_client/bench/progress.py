@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
+from .session import NoProgress, Progress
 
-__all__ = ["ProgressBar"]
+__all__ = ["ProgressBar", "show_progress"]
+
+
+@contextlib.contextmanager
+def show_progress() -> Iterator[Progress]:
+    """A bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield NoProgress()
+        return
+    with ProgressBar() as bar:
+        yield bar
 
 
 class ProgressBar:
     """Shows the round that runs; gone when the measurement is done."""
 
     def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),

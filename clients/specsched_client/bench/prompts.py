@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -10,7 +12,7 @@ from typing import Any, TypeGuard
 from specsched_client._errors import InvalidRequestError
 from specsched_client._types import Message, TextCodec
 
-__all__ = ["BenchPrompt", "encode_prompts", "read_prompts"]
+__all__ = ["BenchPrompt", "digest", "encode_prompts", "read_prompts"]
 
 _ACCEPTED = 'accepted: one JSON object a line, {"turns": [TEXT, ...]} or {"prompt": TEXT}'
 
@@ -40,6 +42,12 @@ def read_prompts(path: Path) -> list[BenchPrompt]:
     if not prompts:
         raise InvalidRequestError(f"prompts {path}: it holds none; {_ACCEPTED}")
     return prompts
+
+
+def digest(prompts: Sequence[BenchPrompt]) -> str:
+    """SHA-256 of the prompts in their order: equal where the same is asked."""
+    asked = json.dumps([[prompt.text, prompt.is_chat] for prompt in prompts])
+    return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def encode_prompts(prompts: list[BenchPrompt], codec: TextCodec) -> list[list[int]]:

@@ -109,6 +109,7 @@ def _round_document(one: RoundResult, with_requests: bool) -> dict[str, Any]:
         "num_output_tokens": one.num_output_tokens,
         "load_average_1min": one.load_average,
         "counted": asdict(one.counted) if one.counted else None,
+        "plan_latency": asdict(one.plan_latency) if one.plan_latency else None,
     }
     if with_requests:
         origin_s = min(record.start_s for record in one.records)

@@ -16,24 +16,28 @@ __all__ = ["ExecutorFacts", "SchedulerFacts", "ask_executor", "ask_scheduler"]
 
 @dataclass(frozen=True, slots=True)
 class ExecutorFacts:
-    """schedulers: how each attached one is reached, "NAME (transport)"; the active one first."""
+    """schedulers: how each attached one is reached, "NAME (transport)"; the active one first.
+
+    max_requests: None from a server of the same API that does not tell its load.
+    """
 
     target: str
     server_type: str
     model: str
     dtype: str
     max_context_tokens: int
-    max_requests: int
+    max_requests: int | None
     schedulers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFacts:
-    """Of the scheduler whose policy is set; drafter and k are those of its first executor."""
+    """Of the scheduler whose policy is set; device, drafter and k are of its first executor."""
 
     version: str
     policy: str
     policies: tuple[str, ...]
+    device: str | None
     drafter: str | None
     max_draft_tokens: int | None
 
@@ -41,14 +45,13 @@ class SchedulerFacts:
 async def ask_executor(client: AsyncClient, target: str) -> ExecutorFacts:
     """Facts of the executor at `target`."""
     model, server = await client.model_info(), await client.server_info()
-    load = (await client.loads()).loads[0]
     return ExecutorFacts(
         target=target,
         server_type=server.server_type,
         model=model.served_model_name,
         dtype=server.model_dtype,
         max_context_tokens=model.max_context_length,
-        max_requests=load.max_running_requests,
+        max_requests=await _max_requests(client),
         schedulers=await _schedulers(client),
     )
 
@@ -62,9 +65,18 @@ async def ask_scheduler(target: str) -> SchedulerFacts:
         version=status.version,
         policy=policy_text(status.policy),
         policies=tuple(status.policies),
+        device=models[0].device if models else None,
         drafter=models[0].drafter if models else None,
         max_draft_tokens=models[0].max_draft_tokens if models else None,
     )
+
+
+async def _max_requests(client: AsyncClient) -> int | None:
+    try:
+        loads = (await client.loads()).loads
+    except UnsupportedError:
+        return None
+    return loads[0].max_running_requests if loads else None
 
 
 async def _schedulers(client: AsyncClient) -> tuple[str, ...]:

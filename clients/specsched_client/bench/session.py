@@ -103,15 +103,29 @@ class Session:
         So a machine that grows slower or faster favours none. Raises SpecschedError.
         """
         if warm_up is not None:
-            for variant in variants:
-                await self._run(variant, load, warm_up, f"warm-up, {variant.name}", 0)
+            await self.warm_up(variants, load, warm_up)
         rounds: dict[str, list[RoundResult]] = {variant.name: [] for variant in variants}
         for repeat in range(num_repeats):
-            order = variants if repeat % 2 == 0 else tuple(reversed(variants))
-            for variant in order:
-                title = f"{load}, {variant.name}, {repeat + 1}/{num_repeats}"
-                rounds[variant.name].append(await self._run(variant, load, work, title, repeat))
+            title = f"{load}, {repeat + 1}/{num_repeats}"
+            for name, one in (await self.run_repeat(variants, load, work, repeat, title)).items():
+                rounds[name].append(one)
         return rounds
+
+    async def warm_up(self, variants: Sequence[Variant], load: Load, work: Workload) -> None:
+        """A round of each variant that is not counted."""
+        for variant in variants:
+            await self._run(variant, load, work, f"{load}, warm-up, {variant.name}", 0)
+
+    async def run_repeat(
+        self, variants: Sequence[Variant], load: Load, work: Workload, repeat: int, title: str
+    ) -> dict[str, RoundResult]:
+        """Variant name -> a round of it. Where `repeat` is odd they run backwards."""
+        order = variants if repeat % 2 == 0 else tuple(reversed(variants))
+        ran = {
+            variant.name: await self._run(variant, load, work, f"{title}, {variant.name}", repeat)
+            for variant in order
+        }
+        return {variant.name: ran[variant.name] for variant in variants}
 
     async def _run(
         self, variant: Variant, load: Load, work: Workload, title: str, repeat: int

@@ -43,6 +43,13 @@ class Ratio:
     low: float | None
     high: float | None
 
+    @property
+    def half_width(self) -> float | None:
+        """How far the interval reaches from the mean, as a share of it; None without one."""
+        if self.low is None or self.high is None:
+            return None
+        return math.sqrt(self.high / self.low) - 1.0
+
 
 def paired_ratio(values: Sequence[float], baselines: Sequence[float]) -> Ratio:
     """Ratio of `values` to `baselines`, pair by pair; all positive, of equal length, at least one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .counters import CountedSteps, PlanLatency
+from .counters import CountedSteps, PlanLatency, typical_latency
 from .records import RequestRecord
 from .statistics import Quantiles, quantiles
 
@@ -89,7 +89,7 @@ def summarise(rounds: Sequence[RoundResult]) -> Summary:
         budget_share=counted.budget_share if counted else None,
         on_plan_share=counted.on_plan_share if counted else None,
         counted=counted,
-        plan_latency=rounds[-1].plan_latency,
+        plan_latency=typical_latency([one.plan_latency for one in rounds]),
     )
 
 

@@ -10,7 +10,7 @@ from .report import LoadResult
 from .statistics import Quantiles, Ratio
 from .summary import Summary
 
-__all__ = ["load_table"]
+__all__ = ["load_table", "ratio_text", "share_text"]
 
 
 def load_table(result: LoadResult) -> Table:
@@ -20,7 +20,7 @@ def load_table(result: LoadResult) -> Table:
     for name in result.summaries:
         table.add_column(name, justify="right")
     if result.ratios:
-        ratios = [_ratio(result.ratios.get(name)) for name in result.summaries]
+        ratios = [_ratio_or_1(result.ratios.get(name)) for name in result.summaries]
         table.add_row(f"ratio to {result.baseline}", *ratios)
         table.add_section()
     for label, show in _ROWS:
@@ -28,9 +28,12 @@ def load_table(result: LoadResult) -> Table:
     return table
 
 
-def _ratio(ratio: Ratio | None) -> str:
-    if ratio is None:
-        return "1"
+def _ratio_or_1(ratio: Ratio | None) -> str:
+    return "1" if ratio is None else ratio_text(ratio)
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Mean and, where there is one, interval."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.3f}"
     return f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
@@ -42,7 +45,8 @@ def _times(quantiles: Quantiles | None) -> str:
     return f"{quantiles.p50:.1f} / {quantiles.p95:.1f} / {quantiles.p99:.1f}"
 
 
-def _share(value: float | None) -> str:
+def share_text(value: float | None) -> str:
+    """As a percentage."""
     return "-" if value is None else f"{value:.1%}"
 
 
@@ -76,9 +80,9 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
         lambda s: "-" if s.accepted_per_step is None else f"{s.accepted_per_step:.2f}",
     ),
     ("drafted / scheduled / verified / accepted", _counts),
-    ("budget share of drafts", lambda s: _share(s.budget_share)),
-    ("accepted of verified", lambda s: _share(s.acceptance)),
-    ("steps on plan", lambda s: _share(s.on_plan_share)),
+    ("budget share of drafts", lambda s: share_text(s.budget_share)),
+    ("accepted of verified", lambda s: share_text(s.acceptance)),
+    ("steps on plan", lambda s: share_text(s.on_plan_share)),
     ("fallbacks", _fallbacks),
     ("plan latency, us, p50 / p99", _plan_latency),
     ("requests", lambda s: f"{s.num_requests:,}"),

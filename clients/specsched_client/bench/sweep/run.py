@@ -1,0 +1,110 @@
+"""Runs a sweep: repeats under each load until every ratio is known well enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from specsched_client._errors import ServerError
+from specsched_client.bench.load import ClosedLoop
+from specsched_client.bench.prompts import encode_prompts
+from specsched_client.bench.report import LoadResult, Report, load_result
+from specsched_client.bench.round import Workload
+from specsched_client.bench.server_facts import ask_executor, ask_scheduler
+from specsched_client.bench.session import Progress, Session, Variant
+from specsched_client.bench.summary import RoundResult
+
+from .plan import SweepPlan
+from .report import SweepReport
+from .state import FinishedRepeat, SweepState
+from .verdict import BLOCK, judge
+
+__all__ = ["run_sweep"]
+
+
+async def run_sweep(
+    plan: SweepPlan, state_file: Path, progress: Progress, *, command: Sequence[str]
+) -> SweepReport:
+    """Measure what the state file does not hold yet. Raises SpecschedError.
+
+    Interrupted, it leaves every finished repeat in the state file and the policy as it was.
+    """
+    scheduler = await ask_scheduler(plan.scheduler_target)
+    variants = plan.variants(scheduler.max_draft_tokens)
+    async with Session.open(variants, plan.scheduler_target, progress) as session:
+        targets = dict.fromkeys(variant.target for variant in variants)
+        executors = [await ask_executor(session.client(each), each) for each in targets]
+        codec = await session.client(plan.target).tokenizer()
+        work = Workload(
+            prompts=encode_prompts(list(plan.prompts), codec),
+            num_requests=0,
+            sampling=plan.sampling,
+            seed=plan.seed,
+            timeout_s=plan.timeout_s,
+        )
+        with SweepState.open(state_file, plan.identity(variants, executors, scheduler)) as state:
+            sweep = Sweep(plan, variants, session, work, state)
+            results = [await sweep.measure(load) for load in plan.loads()]
+    verdicts = [judge(_speeds(each.rounds), plan.policy) for each in results]
+    report = Report(command, plan.settings(), executors, scheduler, results)
+    return SweepReport(report, verdicts, plan.half_width)
+
+
+class Sweep:
+    """The loop over repeats."""
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        variants: Sequence[Variant],
+        session: Session,
+        work: Workload,
+        state: SweepState,
+    ) -> None:
+        self._plan = plan
+        self._variants = variants
+        self._session = session
+        self._work = work
+        self._state = state
+
+    async def measure(self, load: ClosedLoop) -> LoadResult:
+        """All repeats of one load: those that are there, and as many as are missing."""
+        is_warm = False
+        while not self._is_done(load):
+            if not is_warm:
+                warm_up = replace(self._work, num_requests=load.concurrency)
+                await self._session.warm_up(self._variants, load, warm_up)
+                is_warm = True
+            self._state.add(await self._repeat(load))
+        return load_result(load, self._rounds(load))
+
+    def _is_done(self, load: ClosedLoop) -> bool:
+        num_repeats = len(self._state.repeats(load))
+        if num_repeats < self._plan.min_repeats or num_repeats % BLOCK:
+            return False
+        verdict = judge(_speeds(self._rounds(load)), self._plan.policy)
+        return num_repeats >= self._plan.max_repeats or verdict.half_width <= self._plan.half_width
+
+    async def _repeat(self, load: ClosedLoop) -> FinishedRepeat:
+        repeat = len(self._state.repeats(load))
+        work = replace(self._work, num_requests=self._plan.requests_of(load))
+        title = f"{load}, repeat {repeat + 1} of {self._plan.min_repeats}"
+        title += f" to {self._plan.max_repeats}"
+        rounds = await self._session.run_repeat(self._variants, load, work, repeat, title)
+        for name, one in rounds.items():
+            if failed := [record for record in one.records if record.error is not None]:
+                raise ServerError(
+                    f"{load}, {name}: {len(failed)} requests failed, the first with:"
+                    f" {failed[0].error}"
+                )
+        return FinishedRepeat(load, repeat, rounds)
+
+    def _rounds(self, load: ClosedLoop) -> dict[str, list[RoundResult]]:
+        repeats = self._state.repeats(load)
+        names = [variant.name for variant in self._variants]
+        return {name: [each.rounds[name] for each in repeats] for name in names}
+
+
+def _speeds(rounds: Mapping[str, Sequence[RoundResult]]) -> dict[str, list[float]]:
+    return {name: [one.tokens_per_s for one in each] for name, each in rounds.items()}

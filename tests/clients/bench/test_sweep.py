@@ -1,0 +1,229 @@
+"""The loop of a sweep against a server of known speeds: when it stops, and how it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from specsched_client import ConnectionFailedError, InvalidRequestError, Sampling, ServerError
+from specsched_client.bench.load import ClosedLoop
+from specsched_client.bench.prompts import BenchPrompt
+from specsched_client.bench.report import LoadResult
+from specsched_client.bench.round import Workload
+from specsched_client.bench.sweep.plan import SweepPlan
+from specsched_client.bench.sweep.run import Sweep
+from specsched_client.bench.sweep.state import SweepState
+from specsched_client.bench.sweep.verdict import Verdict, judge
+
+from tests.clients.bench.known_server import TARGET, KnownServer
+
+SPEEDS = {"off": 100.0, "fixed(k=1)": 130.0, "fixed(k=2)": 140.0, "throughput": 150.0}
+SPEEDS = {**SPEEDS, "fixed(0=1)": 130.0, "fixed(0=2)": 140.0}
+LOADS = (ClosedLoop(1), ClosedLoop(2))
+IDENTITY = {"model": "tiny", "k": 2}
+
+
+def plan(**options: Any) -> SweepPlan:
+    defaults = {
+        "prompts": (BenchPrompt("hello", True),),
+        "prompt_file": "prompts.jsonl",
+        "target": TARGET,
+        "baseline_target": None,
+        "scheduler_target": "scheduler",
+        "concurrency": (1, 2),
+        "fixed": (),
+        "policy": "throughput",
+        "sampling": Sampling(max_tokens=4),
+        "num_requests": 3,
+        "seed": 0,
+        "timeout_s": None,
+        "half_width": 0.015,
+        "min_repeats": 4,
+        "max_repeats": 16,
+    }
+    return SweepPlan(**{**defaults, **options})
+
+
+def sweep(server: KnownServer, directory: Path, **options: Any) -> list[LoadResult]:
+    """Run a sweep of all loads, or go on with it."""
+    chosen = plan(**options)
+    work = Workload([[1, 2]], 0, chosen.sampling)
+
+    async def measure() -> list[LoadResult]:
+        with SweepState.open(directory / "state.jsonl", IDENTITY) as state:
+            loop = Sweep(chosen, chosen.variants(2), server.session(), work, state)
+            return [await loop.measure(load) for load in chosen.loads()]
+
+    return asyncio.run(measure())
+
+
+def verdict(result: LoadResult) -> Verdict:
+    speeds = {name: [one.tokens_per_s for one in each] for name, each in result.rounds.items()}
+    return judge(speeds, "throughput")
+
+
+def fail_after(num_requests: int, error: Exception) -> Callable[[], None]:
+    """Raise it before every request but the first ones."""
+    countdown = iter(range(num_requests))
+
+    def before_request() -> None:
+        if next(countdown, None) is None:
+            raise error
+
+    return before_request
+
+
+def test_known_speeds_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    results = sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)
+    assert [result.load for result in results] == list(LOADS)
+    for result in results:
+        found = verdict(result)
+        assert found.num_repeats == 4  # without noise no more is needed
+        assert found.best_static.chosen == ("fixed(2)", "fixed(2)")
+        assert found.best_static.ratio.mean == pytest.approx(150 / 140)
+        assert found.ratios["off"].mean == pytest.approx(1.5)
+
+
+def test_settings_alternate_and_every_other_repeat_runs_backwards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = KnownServer(monkeypatch, SPEEDS)
+    sweep(server, tmp_path, concurrency=(1,))
+    order = [title.rpartition(", ")[2] for title in server.titles]
+    forward = ["off", "fixed(1)", "fixed(2)", "throughput"]
+    assert order == forward + 2 * (forward + forward[::-1])  # the warm-up first
+
+
+def test_noise_is_met_with_repeats_up_to_the_cap(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    few, many, capped = (
+        verdict(sweep(server, tmp_path / str(place), concurrency=(1,), max_repeats=64)[0])
+        for place, server in enumerate(
+            KnownServer(monkeypatch, SPEEDS, noise) for noise in (0.001, 0.02, 0.5)
+        )
+    )
+    assert few.num_repeats == 4
+    assert 4 < many.num_repeats < 64
+    assert many.half_width <= 0.015
+    assert (capped.num_repeats, capped.half_width > 0.015) == (64, True)
+
+
+def test_an_interrupted_sweep_ends_like_one_that_was_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    undisturbed = sweep(KnownServer(monkeypatch, SPEEDS, 0.02), tmp_path / "whole")
+    num_interruptions = 0
+    while True:
+        server = KnownServer(monkeypatch, SPEEDS, 0.02)
+        # Each time in another place of another repeat.
+        server.before_request = fail_after(
+            60 + 7 * num_interruptions, ConnectionFailedError("gone")
+        )
+        try:
+            resumed = sweep(server, tmp_path / "pieces")
+            break
+        except ConnectionFailedError:
+            num_interruptions += 1
+    assert num_interruptions >= 2
+    for ours, whole in zip(map(verdict, resumed), map(verdict, undisturbed), strict=True):
+        assert 4 <= ours.num_repeats == whole.num_repeats
+        assert ours.best_static.chosen == whole.best_static.chosen
+        assert asdict(ours.best_static.ratio) == pytest.approx(asdict(whole.best_static.ratio))
+
+
+def test_a_finished_sweep_asks_nothing_more_and_can_be_made_more_precise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = sweep(KnownServer(monkeypatch, SPEEDS, 0.02), tmp_path, half_width=1.0)
+    server = KnownServer(monkeypatch, SPEEDS, 0.02)
+    again = sweep(server, tmp_path, half_width=1.0)
+    assert server.titles == []
+    assert again == first
+    better = sweep(server, tmp_path, half_width=0.02, concurrency=(1, 2, 3))
+    assert len(better) == 3
+    assert verdict(better[0]).num_repeats > verdict(first[0]).num_repeats
+
+
+def test_a_repeat_with_a_failed_request_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = KnownServer(monkeypatch, SPEEDS)
+    # After the warm-up, and two repeats of 4 settings and 3 requests.
+    server.before_request = fail_after(28, ServerError("out of memory"))
+    with pytest.raises(ServerError, match="3 requests failed, the first with: out of memory"):
+        sweep(server, tmp_path)
+    with SweepState.open(tmp_path / "state.jsonl", IDENTITY) as state:
+        assert state.num_repeats == 2
+
+
+# ===================== The file =====================
+
+
+def test_a_line_cut_short_is_dropped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)
+    file = tmp_path / "state.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20])
+    with SweepState.open(file, IDENTITY) as state:
+        assert state.num_repeats == 7
+    assert sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)
+    assert len(file.read_bytes().splitlines()) == len(whole.splitlines())
+
+
+def test_other_servers_and_settings_are_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "state.jsonl"
+    with (
+        SweepState.open(file, IDENTITY),
+        pytest.raises(InvalidRequestError, match="another sweep is writing it"),
+    ):
+        SweepState.open(file, IDENTITY).__enter__()
+    with pytest.raises(InvalidRequestError, match="another sweep: k is 2, here 3"):
+        SweepState.open(file, {**IDENTITY, "k": 3}).__enter__()
+    file.write_text('{"format": 1, "model": "tiny", "k": 2}\nnonsense\n')
+    with pytest.raises(InvalidRequestError, match="it holds no sweep"):
+        SweepState.open(file, IDENTITY).__enter__()
+    file.write_text("[]\n")
+    with pytest.raises(InvalidRequestError, match="it holds no sweep"):
+        SweepState.open(file, IDENTITY).__enter__()
+
+
+# ===================== The plan =====================
+
+
+def test_variants_are_none_fixed_and_the_schedule() -> None:
+    names = [variant.name for variant in plan(baseline_target="plain").variants(3)]
+    assert names == ["off", "none", "fixed(1)", "fixed(2)", "fixed(3)", "throughput"]
+    assert [variant.name for variant in plan(fixed=(2,)).variants(3)][1] == "fixed(2)"
+    json.dumps(plan().settings())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"concurrency": (1, 1)}, "--concurrency .*each once"),
+        ({"fixed": (0,)}, "--fixed .*1 or more"),
+        ({"min_repeats": 6}, "--min-repeats 6; accepted: multiples of 4"),
+        ({"max_repeats": 0}, "--max-repeats 0"),
+        ({"min_repeats": 20}, "--max-repeats 16; accepted: --min-repeats or more"),
+        ({"baseline_target": TARGET}, "is the target itself"),
+        ({"policy": "fixed("}, "policy 'fixed\\('; accepted"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        plan(**options)
+
+
+def test_lengths_are_bounded_by_the_executors_drafts() -> None:
+    with pytest.raises(InvalidRequestError, match="--fixed 7; accepted: up to 3"):
+        plan(fixed=(1, 7)).variants(3)
+    with pytest.raises(InvalidRequestError, match="no executor that drafts is attached"):
+        plan().variants(None)
+    with pytest.raises(InvalidRequestError, match="--policy off is one of the static settings"):
+        plan(policy="off").variants(3)

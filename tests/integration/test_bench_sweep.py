@@ -1,0 +1,102 @@
+"""`specsched bench sweep` on real processes: interrupted, resumed, and compared afterwards."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from specsched_client import SchedulerClient
+
+from tests.integration.processes import (
+    ExecutorProcess,
+    SchedulerProcess,
+    start_executor,
+    start_scheduler,
+    wait_until,
+)
+
+COMMAND = str(Path(sys.executable).with_name("specsched"))
+START_TIMEOUT_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def processes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[SchedulerProcess, ExecutorProcess]]:
+    run_dir = tmp_path_factory.mktemp("sweep") / "run"
+    with (
+        start_scheduler(run_dir, policy="threshold(0.5)") as scheduler,
+        start_executor(run_dir, "--max-draft-tokens", "3") as executor,
+    ):
+        executor.wait_until_attached()
+        yield scheduler, executor
+
+
+def policy_in_force(scheduler: SchedulerProcess) -> str:
+    with SchedulerClient(scheduler.target) as client:
+        return client.status().policy.name
+
+
+@pytest.mark.timeout(1200)
+def test_sweep_goes_on_after_an_interrupt(
+    processes: tuple[SchedulerProcess, ExecutorProcess], tmp_path: Path
+) -> None:
+    scheduler, executor = processes
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"turns": [text]}) + "\n" for text in ("Count to 9.", "Say a, b, c."))
+    )
+    folder = tmp_path / "sweep"
+    command = [
+        COMMAND, "bench", "sweep", "--prompts", str(prompts), "--output", str(folder),
+        "--target", executor.target, "--scheduler", scheduler.target,
+        "--concurrency", "2", "--fixed", "3", "--min-repeats", "4", "--max-repeats", "4",
+        "--max-tokens", "6", "--num-requests", "2", "--ignore-eos", "--json",
+    ]  # fmt: skip
+    state = folder / "state.jsonl"
+    interrupted = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        # The first line says what is swept; others follow as repeats end.
+        wait_until(
+            lambda: state.exists() and state.read_bytes().count(b"\n") >= 2,
+            timeout_s=START_TIMEOUT_S,
+        )
+        interrupted.send_signal(signal.SIGINT)
+        _, error = interrupted.communicate(timeout=START_TIMEOUT_S)
+    finally:
+        interrupted.kill()
+        interrupted.wait()
+    assert interrupted.returncode == 130, error
+    assert b"the same command goes on" in error
+    assert policy_in_force(scheduler) == "threshold"
+    kept = state.read_bytes().splitlines()
+
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert policy_in_force(scheduler) == "threshold"
+    assert state.read_bytes().splitlines()[: len(kept)] == kept
+    assert state.read_bytes().count(b"\n") == 1 + 4
+    document = json.loads(done.stdout)
+    assert document == json.loads((folder / "sweep.json").read_text())
+    (result,) = document["results"]
+    variants = result["variants"]
+    assert list(variants) == ["off", "fixed(3)", "throughput"]
+    for each in variants.values():
+        assert len(each["rounds"]) == 4
+        assert each["summary"]["num_output_tokens"] == 4 * 2 * 6
+    verdict = result["verdict"]
+    assert set(verdict["scheduled_to_static"]) == {"off", "fixed(3)"}
+    assert verdict["best_static"]["scheduled_to_best"]["num_pairs"] == verdict["num_repeats"] == 4
+
+    compared = subprocess.run(
+        [COMMAND, "bench", "compare", str(folder / "sweep.json"), "--figures", str(folder)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "throughput" in compared.stdout
+    assert (folder / "budget.svg").exists()
