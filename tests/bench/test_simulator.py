@@ -16,7 +16,7 @@ from tests.bench.simulator.workload import Workload
 def run(policy: str, seed: int = 1, concurrency: int = 3) -> Result:
     workload = Workload(load_recordings("sampled"), concurrency)
     machine = load_machine("8b", "lookup")
-    return simulate(Variant(policy), workload, machine, num_steps=200, seed=seed)
+    return simulate(Variant(policy), workload, machine, num_requests=8, seed=seed)
 
 
 def test_ranks_like_the_executor():

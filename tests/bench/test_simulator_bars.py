@@ -31,8 +31,8 @@ FAIR = Variant("throughput(fairness=1)")
 # ===================== Short runs, for the suite =====================
 
 
-def one_speed(variant: Variant, workload: Workload, num_steps: int = 800) -> float:
-    (result,) = runs(variant, workload, load_machine(), num_steps=num_steps, num_seeds=1)
+def one_speed(variant: Variant, workload: Workload, rounds: int = 8) -> float:
+    (result,) = runs(variant, workload, load_machine(), rounds=rounds, num_seeds=1)
     return result.tokens_per_second
 
 
@@ -59,7 +59,7 @@ def test_slo_keeps_its_bound_where_it_can_be_kept():
     machine, workload = load_machine(), Workload(load_recordings("sampled"), 64)
     bound_ms = 14.0
     kept, free = (
-        kept_bounds(runs(Variant(name), workload, machine, num_steps=500, num_seeds=1), bound_ms)
+        kept_bounds(runs(Variant(name), workload, machine, rounds=4, num_seeds=1), bound_ms)
         for name in (f"slo(step_ms={bound_ms})", "throughput")
     )
     assert kept[0] >= 0.99
@@ -72,7 +72,7 @@ def test_slo_keeps_its_bound_where_it_can_be_kept():
 @pytest.mark.bench
 @pytest.mark.parametrize("drafter", ["block", "lookup"])
 def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
-    settings = {"num_steps": 1000, "num_seeds": 3}
+    settings = {"rounds": 8, "num_seeds": 4}
     machine, recordings = load_machine("8b", drafter), load_recordings("sampled")
     results = []
     for concurrency in CONCURRENCIES:
@@ -95,7 +95,7 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
 
 @pytest.mark.bench
 def test_bench_learned_features(record_bench):
-    settings = {"num_steps": 1000, "num_seeds": 3}
+    settings = {"rounds": 8, "num_seeds": 4}
     machine = load_machine("8b", "block")
     results = [*_fairness(machine, settings), *_slo(machine, settings), *_length(machine, settings)]
     for result in results:

@@ -29,6 +29,20 @@ POSITION = pb.PositionLearning(
     raw_share=0.75,
     calibrated_share=0.52,
 )
+DRAFT_LENGTH = pb.DraftLengthLearning(
+    draft_tokens=2,
+    probe_period=64,
+    loads=[
+        pb.LoadLearning(
+            num_requests=16,
+            draft_tokens=2,
+            positions=[
+                pb.DraftPositionLearning(gain=0.75, extra=0.125, num_seen=4096),
+                pb.DraftPositionLearning(),
+            ],
+        )
+    ],
+)
 LEARNING = pb.GetLearningResponse(
     frozen=True,
     attachments=[
@@ -52,7 +66,7 @@ LEARNING = pb.GetLearningResponse(
                 ],
                 drafts=[pb.DraftCostLearning(ratio=1.1)],
             ),
-            draft_length=pb.DraftLengthLearning(draft_tokens=2, probe_period=64),
+            draft_length=DRAFT_LENGTH,
         )
     ],
 )
@@ -78,6 +92,7 @@ def test_cost_is_drawn(capsys):
     drawn = capsys.readouterr().out
     assert "corrected: +0.50 ms, x1.300" in drawn
     assert "drafts: of 2 tokens, a longer one every 64 steps; cost full x1.10" in drawn
+    assert ["~16", "2", "0.75/0.12", "-"] in [line.split() for line in drawn.splitlines()]
     rows = [each for each in drawn.splitlines() if "|" in each]
     bars = [each[each.index("|") + 1 : each.rindex("|")] for each in rows]
     assert [each.index("o") for each in bars] == [8, 16]

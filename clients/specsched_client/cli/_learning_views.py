@@ -147,6 +147,8 @@ def print_cost(learning: pb.GetLearningResponse) -> None:
             continue
         console.print(_cost_line(attachment))
         console.print(_size_table(cost))
+        if attachment.draft_length.loads:
+            console.print(_draft_table(attachment.draft_length))
 
 
 def _cost_line(attachment: pb.AttachmentLearning) -> str:
@@ -184,6 +186,25 @@ def _size_table(cost: pb.CostLearning) -> Table:
             str(each.num_samples),
             Text(f"|{''.join(cells)}|"),
         )
+    return table
+
+
+def _draft_table(draft_length: pb.DraftLengthLearning) -> Table:
+    """By batch size: the length of drafts, and at each position what it brings and what it adds."""
+    table = Table(
+        box=None,
+        caption="By position: accepted drafts per request / time added, as a share of the step.",
+        caption_justify="left",
+        pad_edge=False,
+    )
+    num_positions = max(len(load.positions) for load in draft_length.loads)
+    for header in ("requests", "draft", *map(str, range(num_positions))):
+        table.add_column(header, justify="right")
+    for load in draft_length.loads:
+        cells = (
+            f"{each.gain:.2f}/{each.extra:.2f}" if each.num_seen else "-" for each in load.positions
+        )
+        table.add_row(f"~{load.num_requests}", str(load.draft_tokens), *cells)
     return table
 
 

@@ -1,5 +1,8 @@
 """Decides inside this process, with the code a scheduler service runs.
 
+Of what a service learns it learns what needs no fit, the length of drafts and the pace of requests:
+fits take tens of milliseconds, and here they would be the engine's.
+
 For tests and for a machine on which one process is wanted. The only module of the executor that
 imports the scheduler.
 """

@@ -1472,22 +1472,82 @@ class DraftLengthLearning(_message.Message):
 
     DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     PROBE_PERIOD_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
     draft_tokens: _builtins.int
-    """Length of drafts now, and steps between two probes at full length; 0: none."""
+    """Length of drafts now, and steps between two probes of longer ones; 0: none."""
     probe_period: _builtins.int
+    @_builtins.property
+    def loads(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoadLearning]:
+        """What is known at each batch size, the smallest first."""
+
     def __init__(
         self,
         *,
         draft_tokens: _builtins.int = ...,
         probe_period: _builtins.int = ...,
+        loads: _abc.Iterable[Global___LoadLearning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_tokens", b"draft_tokens", "probe_period", b"probe_period"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_tokens", b"draft_tokens", "loads", b"loads", "probe_period", b"probe_period"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DraftLengthLearning: _TypeAlias = DraftLengthLearning  # noqa: Y015
+
+@_typing.final
+class LoadLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_REQUESTS_FIELD_NUMBER: _builtins.int
+    DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    num_requests: _builtins.int
+    """Of batches of about so many requests."""
+    draft_tokens: _builtins.int
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftPositionLearning]: ...
+    def __init__(
+        self,
+        *,
+        num_requests: _builtins.int = ...,
+        draft_tokens: _builtins.int = ...,
+        positions: _abc.Iterable[Global___DraftPositionLearning] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_tokens", b"draft_tokens", "num_requests", b"num_requests", "positions", b"positions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadLearning: _TypeAlias = LoadLearning  # noqa: Y015
+
+@_typing.final
+class DraftPositionLearning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GAIN_FIELD_NUMBER: _builtins.int
+    EXTRA_FIELD_NUMBER: _builtins.int
+    NUM_SEEN_FIELD_NUMBER: _builtins.int
+    gain: _builtins.float
+    """Accepted drafts per request, and what they add to the step as a share of one without drafts."""
+    extra: _builtins.float
+    num_seen: _builtins.float
+    """Requests times steps in which this position was drafted."""
+    def __init__(
+        self,
+        *,
+        gain: _builtins.float = ...,
+        extra: _builtins.float = ...,
+        num_seen: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extra", b"extra", "gain", b"gain", "num_seen", b"num_seen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraftPositionLearning: _TypeAlias = DraftPositionLearning  # noqa: Y015
 
 @_typing.final
 class SetLearningRequest(_message.Message):

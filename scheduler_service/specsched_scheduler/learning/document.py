@@ -1,16 +1,18 @@
 """Learned state as one versioned JSON document.
 
-    {"format": "specsched-learned-state", "version": 1,
+    {"format": "specsched-learned-state", "version": 2,
      "entries": [{"model": ..., "drafter": ..., "max_draft_tokens": k, "cost_fingerprint": ...,
                   "calibration": {"greedy": {"temperature": [k], "intercept": [k], "num_rows": n},
                                   "sampled": {...}},
                   "cost": {"offset_ms": ..., "scale": ..., "ms_per_context_token": ...,
                            "ratios": [{"tokens": ..., "ratio": ..., "num_samples": ...}],
-                           "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]}}]}
+                           "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]},
+                  "draft_length": {"policy": ..., "loads": [see learning.draft_length_part]}}]}
 
 An entry is for one kind of executor. Its calibration applies wherever model, drafter and k are the
 same (an empty name stands for any); its cost only where the profile was taken under the same
-fingerprint.
+fingerprint, and its draft lengths only where the policy is the same as well. Version 1, without
+draft lengths, is read too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.learning.calibration._logistic import (
@@ -30,6 +32,7 @@ from specsched_scheduler.learning.calibration._logistic import (
 )
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrection
+from specsched_scheduler.learning.draft_length_part import DraftLengthPart, Strict
 from specsched_scheduler.learning.errors import StateError
 
 __all__ = [
@@ -53,11 +56,7 @@ _Ratio = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ClassCalibration(_Strict):
+class ClassCalibration(Strict):
     """One sampling class. num_rows: that taught it; for information."""
 
     temperature: tuple[_Temperature, ...]
@@ -65,14 +64,14 @@ class ClassCalibration(_Strict):
     num_rows: _Count = 0
 
 
-class CalibrationPart(_Strict):
+class CalibrationPart(Strict):
     """Both sampling classes."""
 
     greedy: ClassCalibration
     sampled: ClassCalibration
 
 
-class SizeRatio(_Strict):
+class SizeRatio(Strict):
     """Measured to predicted cost of one profiled size."""
 
     tokens: Annotated[int, Field(ge=1, le=2**20)]
@@ -80,14 +79,14 @@ class SizeRatio(_Strict):
     num_samples: _Count = 0
 
 
-class DraftRatio(_Strict):
+class DraftRatio(Strict):
     """Measured to profiled cost of drafts of one length; 0: full."""
 
     draft_tokens: Annotated[int, Field(ge=0, le=64)]
     ratio: _Ratio
 
 
-class CostPart(_Strict):
+class CostPart(Strict):
     """See learning.cost.corrector."""
 
     offset_ms: Annotated[float, Field(ge=-1e6, le=1e6)]
@@ -125,7 +124,7 @@ class CostPart(_Strict):
         )
 
 
-class Entry(_Strict):
+class Entry(Strict):
     """What was learned of one kind of executor."""
 
     model: str
@@ -134,6 +133,7 @@ class Entry(_Strict):
     cost_fingerprint: str = ""
     calibration: CalibrationPart
     cost: CostPart | None = None
+    draft_length: DraftLengthPart | None = None
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Entry:
@@ -146,6 +146,8 @@ class Entry(_Strict):
                         f"calibration.{name}.{field} has {length} values, accepted:"
                         f" max_draft_tokens = {self.max_draft_tokens}"
                     )
+        if self.draft_length is not None:
+            self.draft_length.check(self.max_draft_tokens)
         return self
 
     @property
@@ -162,11 +164,11 @@ class Entry(_Strict):
         )
 
 
-class LearnedState(_Strict):
+class LearnedState(Strict):
     """The whole document."""
 
     format: Literal["specsched-learned-state"] = "specsched-learned-state"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     entries: tuple[Entry, ...] = ()
 
     def entry_of(

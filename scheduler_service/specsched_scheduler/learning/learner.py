@@ -9,13 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.plan import StepReport
 
+from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.draft_length import DraftLength
 from specsched_scheduler.learning.calibration.observations import Observations
 from specsched_scheduler.learning.calibration.online import OnlineCalibrator
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrector
 from specsched_scheduler.learning.cost.samples import CostSample
 from specsched_scheduler.learning.document import CostPart, Entry, calibration_part
+from specsched_scheduler.learning.draft_length_part import DraftLengthPart
 from specsched_scheduler.learning.pairing import Pairing, StepConfidences
 
 __all__ = ["ExecutorKind", "Learner"]
@@ -37,14 +40,21 @@ class ExecutorKind:
 
 
 class Learner:
-    """One thread. calibrator, corrector, pairing: the parts, to be looked at.
+    """One thread. calibrator, corrector, pairing, draft_length: the parts, to be looked at.
+
+    table: what steps cost, as corrected at the last update.
 
     on_paired: told of drafts with their outcome, before they are learned from, frozen or not.
     start: where confidences were judged before. is_frozen: keep what was learned as it is.
+    policy: that steps are decided by.
     """
 
     def __init__(
-        self, kind: ExecutorKind, profile: CostModel, start: Calibration | None = None
+        self,
+        kind: ExecutorKind,
+        profile: CostModel,
+        start: Calibration | None = None,
+        policy: PolicyCode = PolicyCode.THROUGHPUT,
     ) -> None:
         self.kind = kind
         self.is_frozen = False
@@ -52,6 +62,9 @@ class Learner:
         self.pairing = Pairing()
         self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
         self.corrector = CostCorrector(profile)
+        self.table = profile.compile()
+        self.draft_length = DraftLength(kind.max_draft_tokens)
+        self._policy = policy
         self._last: StepReport | None = None
         self._num_new_samples = 0
 
@@ -66,6 +79,7 @@ class Learner:
             paired = self.pairing.take(report)
             if paired is not None:
                 self.on_paired(paired)
+            self.draft_length.observe(report, self.table, is_frozen=self.is_frozen)
             if not self.is_frozen:
                 if paired is not None:
                     self.calibrator.observe(*paired)
@@ -79,6 +93,8 @@ class Learner:
         if self._num_new_samples >= _MIN_NEW_SAMPLES:
             self._num_new_samples = 0
             changed |= self.corrector.update()
+        if changed:
+            self._price()
         return changed
 
     def probe_rows(self) -> int:
@@ -90,12 +106,20 @@ class Learner:
         kind = self.kind
         self.kind = ExecutorKind(kind.model, kind.drafter, kind.max_draft_tokens, fingerprint)
         self.corrector = CostCorrector(profile)
+        self._price()
         self._last = None
+
+    def set_policy(self, policy: PolicyCode) -> None:
+        """Decide by another policy: what drafts brought under the last one says little."""
+        if policy is not self._policy:
+            self._policy = policy
+            self.draft_length = DraftLength(self.kind.max_draft_tokens)
 
     def entry(self) -> Entry:
         """What was learned, to be kept or handed over."""
         kind, progress = self.kind, self.calibrator.progress
         num_rows = tuple(each.num_rows for each in progress)
+        loads = self.draft_length.loads()
         return Entry(
             model=kind.model,
             drafter=kind.drafter,
@@ -103,13 +127,27 @@ class Learner:
             cost_fingerprint=kind.cost_fingerprint,
             calibration=calibration_part(self.calibrator.calibration, num_rows),
             cost=CostPart.of(self.corrector.correction()) if self.corrector.has_learned else None,
+            draft_length=DraftLengthPart.of(self._policy, loads) if loads else None,
         )
 
     def restore(self, entry: Entry) -> None:
-        """Go on from what was learned elsewhere; the cost only where it was of this profile."""
+        """Go on from what was learned elsewhere.
+
+        The cost only where it was of this profile; draft lengths, which rest on the cost, only
+        where it was of this policy too.
+        """
         self.calibrator.restore(entry.learned_calibration())
-        if entry.cost is not None and entry.cost_fingerprint == self.kind.cost_fingerprint:
+        if entry.cost_fingerprint != self.kind.cost_fingerprint:
+            return
+        if entry.cost is not None:
             self.corrector.restore(entry.cost.correction())
+            self._price()
+        lengths = entry.draft_length
+        if lengths is not None and lengths.policy == self._policy.name.lower():
+            self.draft_length.restore(lengths.states())
+
+    def _price(self) -> None:
+        self.table = self.corrector.model().compile()
 
     def _observe_cost(self, report: StepReport) -> None:
         """A report teaches once the next one tells how long the drafts were that it timed."""

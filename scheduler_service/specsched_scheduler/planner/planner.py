@@ -18,7 +18,7 @@ from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 
 from specsched_scheduler.decision.calibration import CalibrationTable, identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
-from specsched_scheduler.decision.draft_length import DraftLength, DraftLengthPlan
+from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.learning.pairing import StepConfidences
 from specsched_scheduler.planner import _ring as ring
@@ -90,7 +90,6 @@ class Planner:
         executor = regions.executor
         self._memory = SharedWords(executor.words, regions.lane.words, executor.layout)
         self._recent_tokens = RecentTokens(executor.layout.max_requests)
-        self._draft_length = DraftLength(executor.layout.max_draft_tokens)
         self._state = new_loop_state(
             executor.layout, self._recent_tokens, is_recording=self._config.is_recording
         )
@@ -126,10 +125,6 @@ class Planner:
         with self._lock:
             current = self._inputs
             self._interrupt_locked(_Inputs(self._settings(policy), current.learned, policy.decide))
-            if current.settings.rule.code != int(policy.code):
-                # What drafts brought under another policy says little.
-                self._draft_length = DraftLength(self._memory.layout.max_draft_tokens)
-                set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
 
     def set_cost_model(self, cost_model: CostModel) -> None:
         """Price steps by another profile from the next decision on."""
@@ -154,6 +149,10 @@ class Planner:
                 return False
             self._calibration, self._table = calibration, cost
             return True
+
+    def set_draft_length(self, plan: DraftLengthPlan) -> None:
+        """Have drafts be as long as `plan` says from the next decision on."""
+        set_draft_plan(self._state, pack_draft_plan(plan))
 
     def ask_probe(self, num_rows: int) -> None:
         """Have one step of so many rows be run as soon as there is one that can; 0: none."""
@@ -208,19 +207,12 @@ class Planner:
     def drain_reports(self) -> list[StepReport]:
         """Reports of finished steps that came since the last call; losses are counted.
 
-        Recent tokens and the draft length are learned from them on the way.
+        Recent tokens are counted on the way.
         """
         reports = self._reports.drain()
-        with self._lock:
-            for report in reports:
-                self._learn(report)
-            set_draft_plan(self._state, pack_draft_plan(self._draft_length.plan))
+        for report in reports:
+            self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
         return reports
-
-    @property
-    def draft_length(self) -> DraftLengthPlan:
-        """How long drafts are to be, as learned."""
-        return self._draft_length.plan
 
     def drain_confidences(self) -> list[StepConfidences]:
         """Confidences of steps decided since the last call; losses are counted."""
@@ -232,10 +224,6 @@ class Planner:
         return drain_steps(self._state.tape)
 
     # ===================== Inside =====================
-
-    def _learn(self, report: StepReport) -> None:
-        self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
-        self._draft_length.observe(report, self._table)
 
     def _settings(self, policy: PolicySelection) -> Settings:
         decided = self._regions.decided

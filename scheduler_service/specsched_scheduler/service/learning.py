@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 from specsched_protocol.plan import StepReport
 
+from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import Entry
@@ -73,6 +74,7 @@ class LearningThread:
         """Go on from what was learned elsewhere, frozen or not."""
         with self._lock:
             self._learner.restore(entry)
+            self._planner.set_draft_length(self._learner.draft_length.plan)
             self._must_publish = True
 
     def begin_with(self, calibration: Calibration) -> None:
@@ -94,6 +96,12 @@ class LearningThread:
             self._learner.set_profile(profile, fingerprint)
             self._planner.set_cost_model(profile)
             self._planner.ask_probe(0)
+
+    def set_policy(self, policy: PolicyCode) -> None:
+        """Learn under another policy."""
+        with self._lock:
+            self._learner.set_policy(policy)
+            self._planner.set_draft_length(self._learner.draft_length.plan)
 
     def entry(self) -> Entry:
         """What was learned."""
@@ -120,6 +128,7 @@ class LearningThread:
         self.on_reports(reports)
         confidences = self._planner.drain_confidences()
         self._learner.observe(reports, confidences)
+        self._planner.set_draft_length(self._learner.draft_length.plan)
         self._tell_followed(reports, confidences)
         started = time.monotonic()
         if started >= self._next_fit_s:
@@ -142,8 +151,7 @@ class LearningThread:
 
     def _publish(self) -> None:
         calibration = self._learner.calibrator.calibration
-        table = self._learner.corrector.model().compile()
-        if not self._planner.publish(calibration.compile(), table):
+        if not self._planner.publish(calibration.compile(), self._learner.table):
             return  # no step was decided since the last time
         self._must_publish = False
         self.num_publications += 1

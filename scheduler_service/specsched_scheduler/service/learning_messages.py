@@ -15,6 +15,7 @@ from specsched_scheduler.learning.learner import ExecutorKind, Learner
 __all__ = [
     "class_learning",
     "cost_learning",
+    "draft_length_learning",
     "executor_kind",
 ]
 
@@ -44,6 +45,29 @@ def class_learning(learner: Learner, of_class: int) -> pb.ClassLearning:
                 calibrated_share=share.calibrated,
             )
             for position, share in enumerate(shares)
+        ],
+    )
+
+
+# ===================== Draft length =====================
+
+
+def draft_length_learning(learner: Learner) -> pb.DraftLengthLearning:
+    """How long drafts are to be, and what that follows from."""
+    draft_length = learner.draft_length
+    return pb.DraftLengthLearning(
+        draft_tokens=draft_length.plan.draft_tokens,
+        probe_period=draft_length.plan.probe_period,
+        loads=[
+            pb.LoadLearning(
+                num_requests=1 << load.log2_requests,
+                draft_tokens=load.draft_tokens,
+                positions=[
+                    pb.DraftPositionLearning(gain=gain, extra=extra, num_seen=seen)
+                    for gain, extra, seen in zip(load.gain, load.extra, load.seen, strict=True)
+                ],
+            )
+            for load in draft_length.loads()
         ],
     )
 

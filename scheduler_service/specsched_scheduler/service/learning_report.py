@@ -7,7 +7,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.learning.learner import Learner
 
-from .learning_messages import class_learning, cost_learning
+from .learning_messages import class_learning, cost_learning, draft_length_learning
 from .planning import Planning
 
 __all__ = ["attachment_learning"]
@@ -22,18 +22,15 @@ def attachment_learning(planning: Planning, hello: pb.Hello) -> pb.AttachmentLea
             greedy=class_learning(learner, GREEDY),
             sampled=class_learning(learner, SAMPLED),
             cost=cost_learning(learner),
+            draft_length=draft_length_learning(learner),
         )
 
     message = planning.learning.look(read)
-    plan = planning.draft_length()
     message.MergeFrom(
         pb.AttachmentLearning(
             boot_id=hello.boot_id,
             executor_name=hello.executor_name,
             model=hello.model,
-            draft_length=pb.DraftLengthLearning(
-                draft_tokens=plan.draft_tokens, probe_period=plan.probe_period
-            ),
         )
     )
     return message

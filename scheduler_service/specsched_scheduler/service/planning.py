@@ -10,7 +10,6 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.cost import CostModel, CostTable
-from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
 from specsched_scheduler.learning.document import LearnedState, read_state, write_state
 from specsched_scheduler.learning.errors import StateError
@@ -62,7 +61,7 @@ class Planning:
         kind = self._kind = executor_kind(hello)
         calibration = calibration_from_message(hello.calibration, kind.max_draft_tokens)
         self._planner = Planner(transport.regions, selection, model, config)
-        learner = Learner(kind, model)
+        learner = Learner(kind, model, policy=selection.code)
         self.learning = LearningThread(self._planner, learner)
         self.telemetry = AttachmentTelemetry(self._planner, learner)
         self.learning.on_followed = self.telemetry.follow
@@ -97,7 +96,9 @@ class Planning:
         self._policies[policy_id] = policy
         while len(self._policies) > _MAX_REMEMBERED_POLICIES:
             del self._policies[min(self._policies)]
-        self._planner.set_policy(select_policy(policy, policy_id=policy_id))
+        selection = select_policy(policy, policy_id=policy_id)
+        self._planner.set_policy(selection)
+        self.learning.set_policy(selection.code)
         if self._recorder is not None:
             self._recorder.describe(trace_metadata(self._hello, policy))
 
@@ -173,10 +174,6 @@ class Planning:
     def num_lost_confidences(self) -> int:
         """Steps whose confidences could not be kept for learning."""
         return self._planner.num_lost_confidences
-
-    def draft_length(self) -> DraftLengthPlan:
-        """How long drafts are to be."""
-        return self._planner.draft_length
 
     def newest(self) -> RecentDecision | None:
         """The newest decision, if there is any."""

@@ -16,6 +16,7 @@ __all__ = ["FIXED", "Spread", "best_fixed", "kept_bounds", "paces", "runs", "spe
 
 FIXED = ("off", *(f"fixed({k})" for k in range(1, 8)))
 SEED = 20_000
+MIN_REQUESTS = 32
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,11 +39,15 @@ class Spread:
 
 
 def runs(
-    variant: Variant, workload: Workload, machine: Machine, *, num_steps: int, num_seeds: int
+    variant: Variant, workload: Workload, machine: Machine, *, rounds: int, num_seeds: int
 ) -> list[Result]:
-    """The same seeds for every variant: the same requests, noise and profile."""
+    """The same seeds for every variant: the same requests, noise and profile.
+
+    rounds: requests, one after the other, in each place; at least 32 in all.
+    """
+    num_requests = max(rounds * workload.concurrency, MIN_REQUESTS)
     return [
-        simulate(variant, workload, machine, num_steps=num_steps, seed=SEED + index)
+        simulate(variant, workload, machine, num_requests=num_requests, seed=SEED + index)
         for index in range(num_seeds)
     ]
 
@@ -53,11 +58,11 @@ def speeds(results: list[Result]) -> Floats:
 
 
 def best_fixed(
-    workload: Workload, machine: Machine, *, num_steps: int, num_seeds: int
+    workload: Workload, machine: Machine, *, rounds: int, num_seeds: int
 ) -> tuple[str, list[Result]]:
     """The fixed draft length that is fastest on the mean of all seeds, in hindsight."""
     found = {
-        name: runs(Variant(name), workload, machine, num_steps=num_steps, num_seeds=num_seeds)
+        name: runs(Variant(name), workload, machine, rounds=rounds, num_seeds=num_seeds)
         for name in FIXED
     }
     best = max(found, key=lambda name: float(speeds(found[name]).mean()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,11 +37,12 @@ class Machine:
         context = self.truth.context_ms_per_token * context_tokens
         return float(rows + context + draft_ms(self.truth, num_sampling, drafts))
 
-    def noise_factors(self, num_steps: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Float64 [num_steps]: by what the time of each step is multiplied."""
+    def noise_factors(self, seed: int) -> Iterator[float]:
+        """By what the time of each step is multiplied, without end."""
         rng = np.random.default_rng([seed, 1])
-        factors = np.exp(self.noise * rng.standard_normal(num_steps))
-        return np.where(rng.random(num_steps) < 1.0 / self.spike_every, 3.0 * factors, factors)
+        while True:
+            factor = float(np.exp(self.noise * rng.standard_normal()))
+            yield 3.0 * factor if rng.random() < 1.0 / self.spike_every else factor
 
     def profiled(self, seed: int) -> CostTable:
         """The table of a scheduler whose executor profiled this machine once, with its noise."""

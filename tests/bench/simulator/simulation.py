@@ -42,7 +42,7 @@ class Variant:
 
 @dataclass
 class Result:
-    """What became of a run, its first quarter left out.
+    """What became of a run, its first quarter of requests left out.
 
     tokens, ms: in total. pace_ms: ms per token of each request that ended. step_ms: of each step;
     least_ms: the same step's time if it had verified nothing. draft_tokens: length of each draft.
@@ -265,13 +265,19 @@ class Executor:
 
 
 def simulate(
-    variant: Variant, workload: Workload, machine: Machine, *, num_steps: int, seed: int
+    variant: Variant, workload: Workload, machine: Machine, *, num_requests: int, seed: int
 ) -> Result:
-    """Run a variant. The same seed gives every variant the same requests, noise and profile."""
+    """Run a variant until so many requests ended; before a quarter of them did nothing is counted.
+
+    The same seed gives every variant the same requests, noise and profile. Ends in requests, not in
+    steps or time, so that what is counted is the same work: prompts cost as much as many tokens.
+    """
     executor, result = Executor(variant, workload, machine, seed), Result()
-    factors = machine.noise_factors(num_steps, seed).tolist()
-    for index, noise in enumerate(factors):
-        executor.step(index + 1, noise, result if index >= num_steps // 4 else None)
+    finished = executor.slots.finished
+    for step_id, noise in enumerate(machine.noise_factors(seed), start=1):
+        executor.step(step_id, noise, result if len(finished) >= num_requests // 4 else None)
+        if len(finished) >= num_requests:
+            break
     paces = [pace for _, pace in executor.slots.finished if np.isfinite(pace)]
     result.pace_ms = paces
     return result

@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
+from specsched_scheduler.decision.codes import PolicyCode
+from specsched_scheduler.decision.draft_length import LoadState
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrection
 from specsched_scheduler.learning.document import (
@@ -17,9 +19,18 @@ from specsched_scheduler.learning.document import (
     read_state,
     write_state,
 )
+from specsched_scheduler.learning.draft_length_part import DraftLengthPart
 from specsched_scheduler.learning.errors import StateError
 
 K = 3
+LOAD = ("entries", 0, "draft_length", "loads", 0)
+_POSITION = {"gain": 0.0, "extra": 0.0, "evidence": 0, "num_seen": 0}
+LOAD_PART = {
+    "log2_requests": 0,
+    "draft_tokens": K,
+    "probe_period": 32,
+    "positions": [_POSITION] * K,
+}
 
 
 def state() -> LearnedState:
@@ -34,6 +45,15 @@ def state() -> LearnedState:
         num_samples={8: 40, 16: 3},
         draft_ratios={0: 1.2, 4: 1.3},
     )
+    load = LoadState(
+        log2_requests=4,
+        draft_tokens=2,
+        probe_period=64,
+        gain=np.array([0.75, 0.5, 0.25]),
+        extra=np.array([0.1, 0.2, 0.3]),
+        evidence=np.array([2048.0, 2048.0, 64.0]),
+        seen=np.array([9000.0, 9000.0, 128.0]),
+    )
     entry = Entry(
         model="m",
         drafter="d",
@@ -41,6 +61,7 @@ def state() -> LearnedState:
         cost_fingerprint="f",
         calibration=calibration_part(calibration, (500, 0)),
         cost=CostPart.of(correction),
+        draft_length=DraftLengthPart.of(PolicyCode.THROUGHPUT, [load]),
     )
     return LearnedState(entries=(entry,))
 
@@ -54,6 +75,24 @@ def test_what_is_written_is_read():
     assert (calibration.temperature[SAMPLED] == 1.0).all()
     assert entry.cost.correction().ratios == {8: 1.1, 16: 0.9}
     assert entry.cost.correction().draft_ratios == {0: 1.2, 4: 1.3}
+    (load,) = entry.draft_length.states()
+    assert load[:3] == (4, 2, 64)
+    assert np.stack(load[3:]).tolist() == [
+        [0.75, 0.5, 0.25],
+        [0.1, 0.2, 0.3],
+        [2048.0, 2048.0, 64.0],
+        [9000.0, 9000.0, 128.0],
+    ]
+
+
+def test_a_document_of_version_1_is_read():
+    document = json.loads(write_state(state()))
+    document["version"] = 1
+    del document["entries"][0]["draft_length"]
+    again = read_state(json.dumps(document))
+    assert again.entries[0].draft_length is None
+    assert again.entries[0].cost == state().entries[0].cost
+    assert json.loads(write_state(LearnedState().merged(again.entries)))["version"] == 2
 
 
 def test_an_entry_is_for_its_own_kind_of_executor():
@@ -65,7 +104,7 @@ def test_an_entry_is_for_its_own_kind_of_executor():
     ("path", "value", "words"),
     [
         (("format",), "something", "format"),
-        (("version",), 2, "version"),
+        (("version",), 3, "version"),
         (("entries", 0, "max_draft_tokens"), 0, "entries.0.max_draft_tokens"),
         (("entries", 0, "max_draft_tokens"), 4, "calibration.greedy.temperature has 3 values"),
         (
@@ -81,6 +120,14 @@ def test_an_entry_is_for_its_own_kind_of_executor():
         (("entries", 0, "cost", "scale"), -1, "entries.0.cost.scale"),
         (("entries", 0, "cost", "ratios", 0, "ratio"), 0, "entries.0.cost.ratios.0.ratio"),
         (("entries", 0, "unknown"), 1, "entries.0.unknown"),
+        ((*LOAD, "draft_tokens"), K + 1, "draft_length.loads.0.draft_tokens is 4"),
+        ((*LOAD, "positions"), [], "draft_length.loads.0.positions has 0 values"),
+        ((*LOAD, "positions", 1, "gain"), 1.5, "loads.0.positions.1.gain"),
+        ((*LOAD, "positions", 1, "evidence"), -1, "loads.0.positions.1.evidence"),
+        ((*LOAD, "probe_period"), 0, "loads.0.probe_period"),
+        ((*LOAD, "log2_requests"), 60, "loads.0.log2_requests"),
+        (LOAD[:-1], [LOAD_PART, LOAD_PART], "loads.1.log2_requests is 0 a second time"),
+        (LOAD[:-1], [LOAD_PART] * 50, "entries.0.draft_length.loads"),
     ],
 )
 def test_what_is_wrong_is_named(path, value, words):

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from specsched_protocol.plan import StepReport
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
+from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS
 from specsched_scheduler.learning.calibration.parameters import Calibration
+from specsched_scheduler.learning.document import LearnedState, read_state, write_state
 from specsched_scheduler.learning.learner import ExecutorKind, Learner
 from specsched_scheduler.learning.pairing import Pairing, StepConfidences
 
@@ -149,6 +152,8 @@ def test_frozen_nothing_changes_but_what_is_paired():
     assert learner.calibrator.calibration.is_identity
     assert learner.corrector.num_steps == 0
     assert learner.probe_rows() == 0
+    assert learner.draft_length.plan == (K, 0, K, MIN_PROBE_STEPS)
+    assert learner.draft_length.loads() == []
     assert learner.pairing.num_paired == 800
 
 
@@ -167,6 +172,54 @@ def test_an_entry_restores_another_learner():
     elsewhere.restore(first.entry())
     assert elsewhere.calibrator.calibration.equals(first.calibrator.calibration)
     assert elsewhere.corrector.model() == PROFILE
+
+
+def taught_that_drafts_bring_nothing(**changes):
+    """A learner whose drafts of 8 requests brought nothing."""
+    learner = Learner(KIND, PROFILE, **changes)
+    teach(learner, 60, num_tokens=32, num_accepted=np.zeros(8, dtype=np.uint32))
+    return learner
+
+
+def test_draft_lengths_are_handed_over():
+    first = taught_that_drafts_bring_nothing()
+    teach(first, 1, begin=61, asked_draft_tokens=0)  # ends what looks like a probe
+    assert first.draft_length.plan.draft_tokens == 0
+    second = Learner(KIND, PROFILE)
+    second.restore(read_state(write_state(LearnedState(entries=(first.entry(),)))).entries[0])
+    # It does not know yet what load there is; from the first step on it is as the old one was.
+    for learner in (first, second):
+        teach(learner, 1, begin=62, asked_draft_tokens=0)
+    assert second.draft_length.plan == first.draft_length.plan
+    (ours,), (theirs,) = second.draft_length.loads(), first.draft_length.loads()
+    assert ours[:3] == theirs[:3]
+    assert np.stack(ours[3:]) == pytest.approx(np.stack(theirs[3:]))
+
+
+def test_draft_lengths_are_of_one_profile_and_one_policy():
+    entry = taught_that_drafts_bring_nothing().entry()
+    for other in (
+        Learner(ExecutorKind("model", "drafter", K, "another"), PROFILE),
+        Learner(KIND, PROFILE, policy=PolicyCode.SLO),
+    ):
+        other.restore(entry)
+        assert other.draft_length.loads() == []
+    learner = taught_that_drafts_bring_nothing()
+    learner.set_policy(PolicyCode.THROUGHPUT)
+    assert learner.draft_length.plan.draft_tokens == 0
+    learner.set_policy(PolicyCode.RATIO)
+    assert learner.draft_length.plan.draft_tokens == K
+
+
+def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
+    learner = taught_that_drafts_bring_nothing()
+    assert learner.draft_length.plan.probe_period > 0
+    learner.is_frozen = True
+    teach(learner, 10, begin=61)
+    assert learner.draft_length.plan == (0, 0, 0, MIN_PROBE_STEPS)
+    for step in range(71, 81):
+        learner.observe([report(step, [0])], [])
+    assert learner.draft_length.plan.draft_tokens == K  # nothing is known of one request
 
 
 def test_another_profile_begins_anew():

@@ -17,13 +17,22 @@ PROBE_MEMORY_STEPS, PROBE_MEMORY_REQUEST_STEPS = 16, 64
 
 class Averages:
     """float64 [k] each: gain and extra by position, see the package; request-steps they rest on
-    (evidence, at most what is remembered) and that were ever seen."""
+    (evidence, at most what is remembered) and that were ever seen. speed: float64 [k + 1], of each
+    length."""
 
-    def __init__(self, max_draft_tokens: int) -> None:
-        self.gain = np.zeros(max_draft_tokens)
-        self.extra = np.zeros(max_draft_tokens)
-        self.evidence = np.zeros(max_draft_tokens)
-        self.seen = np.zeros(max_draft_tokens)
+    def __init__(self, gain: Floats, extra: Floats, evidence: Floats, seen: Floats) -> None:
+        self.gain, self.extra, self.evidence, self.seen = gain, extra, evidence, seen
+        self.speed = self._speed()
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """k."""
+        return len(self.gain)
+
+    @classmethod
+    def empty(cls, max_draft_tokens: int) -> Averages:
+        """Nothing was seen."""
+        return cls(*np.zeros((4, max_draft_tokens)))
 
     def learn(self, outcome: Outcome, draft_tokens: int) -> None:
         """Take a step in. draft_tokens: length of drafts now; longer ones are probes."""
@@ -39,11 +48,7 @@ class Averages:
         self.gain[known] += share * (outcome.gain[known] - self.gain[known])
         self.extra[known] += share * (outcome.extra[known] - self.extra[known])
         self.seen[known] += num_sampling
-
-    def speed(self) -> Floats:
-        """speed(L), float64 [k + 1]."""
-        speed: Floats = (1.0 + _sums(self.gain)) / (1.0 + _sums(self.extra))
-        return speed
+        self.speed = self._speed()
 
     def are_seen(self, least: float) -> npt.NDArray[np.bool_]:
         """bool [k + 1]: whether all positions of a length were seen in so many request-steps."""
@@ -59,6 +64,10 @@ class Averages:
         mean = np.maximum(between, 1.0 / evidence)
         error: Floats = np.sqrt(mean * (1.0 + mean) / evidence) / (1.0 + _sums(self.extra))
         return error
+
+    def _speed(self) -> Floats:
+        speed: Floats = (1.0 + _sums(self.gain)) / (1.0 + _sums(self.extra))
+        return speed
 
 
 def _sums(values: Floats) -> Floats:
