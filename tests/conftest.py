@@ -66,11 +66,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--bench-dir`."""
+    """Add `--bench-dir` and `--update-screenshot`."""
     parser.addoption(
         "--bench-dir",
         default=None,
         help="where benches write their JSON (default: docs/benchmarks/raw)",
+    )
+    parser.addoption(
+        "--update-screenshot",
+        action="store_true",
+        help="have tests/integration/test_page.py take docs/page.png anew, under a longer load",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
-from specsched_protocol.http.address import AUTO, HttpAddress, ProbeAddress
+from specsched_protocol.http.address import AUTO, OFF, HttpAddress, ProbeAddress
 from specsched_protocol.settings import ProcessSettings
 from specsched_protocol.tcp import TcpAddress, TlsFiles, tls_files
 
@@ -41,6 +41,11 @@ class SchedulerConfig(ProcessSettings):
         AUTO,
         description="Loopback address of page, metrics and health, host:port; auto: 127.0.0.1:9470,"
         " or any free port where that is taken; off: none",
+    )
+    page_promote: bool = Field(
+        False,
+        description="Let the page at http_address promote schedulers, by a button: whoever can"
+        " open it can press it",
     )
     probe_address: ProbeAddress = Field(
         None,
@@ -106,6 +111,12 @@ class SchedulerConfig(ProcessSettings):
     @classmethod
     def _check_listen(cls, listen: str | None) -> str | None:
         return None if listen is None else str(TcpAddress.parse(listen, min_port=0))
+
+    @model_validator(mode="after")
+    def _check_page(self) -> Self:
+        if self.page_promote and self.http_address == OFF:
+            raise ValueError("page_promote has no effect with http_address = off")
+        return self
 
     @model_validator(mode="after")
     def _check_trace(self) -> Self:

@@ -79,7 +79,7 @@ def plain_run(
     return run(plain / command[0], *command[1:], env={"PATH": os.defpath, **settings})
 
 
-def test_wheel_holds_sources_protos_stubs_and_licence(wheel):
+def test_wheel_holds_sources_protos_stubs_page_and_licences(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for package, root in PACKAGES.items():
         assert f"{package}/py.typed" in names
@@ -87,6 +87,10 @@ def test_wheel_holds_sources_protos_stubs_and_licence(wheel):
     protos = {str(p.relative_to(ROOT / "protos")) for p in (ROOT / "protos").rglob("*.proto")}
     stubs = {p.removesuffix(".proto") + end for p in protos for end in ("_pb2.py", "_pb2_grpc.pyi")}
     assert protos | stubs <= names
+    page = PACKAGES["specsched_scheduler"] / "specsched_scheduler/page/static"
+    files = {path for path in page.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(ROOT / "scheduler_service")) for path in files} <= names
+    assert any(name.endswith("uplot/LICENSE") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

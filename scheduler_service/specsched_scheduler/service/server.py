@@ -69,7 +69,11 @@ class SchedulerServer:
         self._attachments = Attachments(policy, config.max_attachments, learned)
         self._health = health.aio.HealthServicer()
         self.web = SchedulerWeb(
-            config.name, version("specsched"), self.socket_path, self._attachments
+            config.name,
+            version("specsched"),
+            run_dir,
+            self._attachments,
+            can_promote=config.page_promote,
         )
 
     def stop(self) -> None:
@@ -162,12 +166,14 @@ class SchedulerServer:
         started = time.monotonic()
         await in_daemon_thread(_warm_up, name="warm-up")
         self._warmed.set()
+        self.web.phase = "serving"
         await self._health.set(SERVICE_NAME, _Serving.SERVING)
         await self._health.set("", _Serving.SERVING)
         _log.info("serving", warm_up_s=round(time.monotonic() - started, 3))
         self._notifier.ready(f"decides by {self._attachments.policy} on {self.socket_path}")
 
     async def _shut_down(self, server: grpc.aio.Server) -> None:
+        self.web.phase = "ending"
         self._notifier.stopping("hands over to another scheduler, if there is one")
         await self._health.enter_graceful_shutdown()
         grace_s = self._config.shutdown_grace_ms / 1e3

@@ -67,6 +67,7 @@ class AttachmentTelemetry:
                 second.num_judged_steps += len(judged)
                 second.predicted_ms += sum(step.predicted_ms for step in judged)
                 second.measured_ms += sum(step.measured_ms for step in judged)
+                second.plain_ms += sum(step.plain_ms for step in judged)
             self.outcomes.observe(self._learner.calibrator.calibration, self._paired)
             self._paired.clear()
             self.freezing.observe(confidences)

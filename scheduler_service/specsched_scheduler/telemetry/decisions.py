@@ -17,7 +17,10 @@ _MAX_SIZES = 1024
 
 @dataclass(slots=True)
 class Second:
-    """Sums over the decisions and reports of one second. time_s: Unix time of its begin."""
+    """Sums over the decisions and reports of one second. time_s: Unix time of its begin.
+
+    plain_ms: see JudgedStep.
+    """
 
     time_s: int
     num_decisions: int = 0
@@ -27,6 +30,7 @@ class Second:
     num_judged_steps: int = 0
     predicted_ms: float = 0.0
     measured_ms: float = 0.0
+    plain_ms: float = 0.0
 
 
 @dataclass(slots=True)

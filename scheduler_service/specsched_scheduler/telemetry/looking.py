@@ -12,6 +12,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision._price import verify_ms_at
 from specsched_scheduler.decision.codes import DecisionFlags
+from specsched_scheduler.decision.cost import CostTable
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.wire import policy_from_message
 from specsched_scheduler.planner import RecentDecision
@@ -43,6 +44,7 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
             decisions=_decisions(telemetry, status.counters, view.latencies()),
             confidences=_confidences(telemetry, status.counters),
             cost=cost,
+            choice=_choice(view.table, telemetry.decisions.newest),
             step_times=_step_times(telemetry),
             learning=_learning(view, status.counters),
             lanes=tuple(map(_lane, lane.members)),
@@ -147,6 +149,18 @@ def _cost(view: AttachmentView, state: plan_pb2.ModelState.ValueType) -> shot.Co
         ms=tuple(float(verify_ms_at(table, size)) for size in sizes),
         profiled_ms=tuple(statistics.median(profile.verify[size]) for size in sizes),
     )
+
+
+def _choice(table: CostTable, recent: RecentDecision | None) -> shot.Choice | None:
+    if recent is None or not table.has_model:
+        return None
+    newest = _newest(recent)
+
+    def step(num_drafts: int) -> shot.StepCost:
+        num_rows = newest.num_requests + num_drafts
+        return shot.StepCost(num_rows, float(verify_ms_at(table, num_rows)))
+
+    return shot.Choice(step(0), step(newest.budget), step(newest.num_draft_tokens))
 
 
 def _step_times(telemetry: AttachmentTelemetry) -> shot.StepTimeSnapshot:

@@ -16,6 +16,7 @@ from .outcomes import PositionOutcome
 from .steps import JudgedStep
 
 __all__ = [
+    "Choice",
     "ConfidenceSnapshot",
     "CostSnapshot",
     "DecisionSnapshot",
@@ -25,6 +26,7 @@ __all__ = [
     "LearningSnapshot",
     "NewestDecision",
     "Snapshot",
+    "StepCost",
     "StepTimeSnapshot",
     "as_json",
 ]
@@ -100,6 +102,23 @@ class CostSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCost:
+    """A place on the staircase."""
+
+    num_rows: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the newest decision chose from, prompts left out: rows without and with all drafts."""
+
+    without_drafts: StepCost
+    chosen: StepCost
+    all_drafts: StepCost
+
+
+@dataclass(frozen=True, slots=True)
 class StepTimeSnapshot:
     """Predicted against measured, of steps that were decided here. newest: the chosen point."""
 
@@ -135,7 +154,10 @@ class LaneSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSnapshot:
-    """One attached executor. role: "" before it told; lanes: as it told them last."""
+    """One attached executor. role: "" before it told; lanes: as it told them last.
+
+    choice: None before the first decision, and without a cost model.
+    """
 
     slot: int
     boot_id: str
@@ -149,6 +171,7 @@ class ExecutorSnapshot:
     decisions: DecisionSnapshot
     confidences: ConfidenceSnapshot
     cost: CostSnapshot
+    choice: Choice | None
     step_times: StepTimeSnapshot
     learning: LearningSnapshot
     lanes: tuple[LaneSnapshot, ...]
