@@ -104,13 +104,13 @@ class FallbackState:
             return Allowance(
                 stand_in.budget, stand_in.max_verify_len, length, reason, stand_in.fairness
             )
+        alone = reason is FallbackReason.NO_SCHEDULER
         if self._policy.kind is FallbackKind.OFF:
-            return Allowance(0, 0, self._max_draft_tokens, reason)
+            return Allowance(0, 0, 0 if alone else self._next_draft_tokens, reason)
         if self._policy.kind is FallbackKind.FIXED:
             cap = self._policy.max_verify_len
-            return Allowance(NO_BUDGET_CAP, cap, self._max_draft_tokens, reason)
+            return Allowance(NO_BUDGET_CAP, cap, min(cap, self._max_draft_tokens), reason)
         # Nobody is left to ask for a draft again after a 0.
-        alone = reason is FallbackReason.NO_SCHEDULER
         length = self._max_draft_tokens if alone else self._next_draft_tokens
         budget = NO_BUDGET_CAP
         if self._share < 1.0:

@@ -11,6 +11,7 @@ survive is never worth a row, not even a free one. Rank: gain, then position, th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,16 +79,34 @@ def verify_ms(table: CostTable, rows: npt.NDArray[np.int64]) -> Floats:
 
 def draft_ms(table: CostTable, num_requests: int, num_draft_tokens: int) -> float:
     """Cost of drafts of this length, in ms: of the cheapest profiled length that is enough."""
-    if num_draft_tokens == 0:
-        return 0.0
-    requests = np.array([num_requests])
-    costs = [_lookup(table.draft_ms, table.draft_slope_ms, requests)]
+    return _cheapest(_draft_costs(table, num_requests), num_draft_tokens)
+
+
+def draft_ms_by_length(table: CostTable, num_requests: int, max_draft_tokens: int) -> Floats:
+    """float64 [max_draft_tokens + 1]: `draft_ms` of every length."""
+    costs = _draft_costs(table, num_requests)
+    return np.array([_cheapest(costs, length) for length in range(max_draft_tokens + 1)])
+
+
+def _draft_costs(table: CostTable, num_requests: int) -> list[tuple[float, float]]:
+    """(longest draft, its ms) of each curve; the full one is enough for any."""
+    costs = [(math.inf, _at(table.draft_ms, float(table.draft_slope_ms), num_requests))]
     for length, curve, slope in zip(
         table.short_draft_tokens, table.short_draft_ms, table.short_draft_slope_ms, strict=True
     ):
-        if length >= num_draft_tokens:
-            costs.append(_lookup(curve, float(slope), requests))
-    return float(np.min(costs))
+        costs.append((float(length), _at(curve, float(slope), num_requests)))
+    return costs
+
+
+def _cheapest(costs: list[tuple[float, float]], num_draft_tokens: int) -> float:
+    if num_draft_tokens == 0:
+        return 0.0
+    return min(ms for longest, ms in costs if longest >= num_draft_tokens)
+
+
+def _at(curve: Floats, slope: float, index: int) -> float:
+    last = len(curve) - 1
+    return float(curve[min(index, last)]) + slope * max(0, index - last)
 
 
 def _lookup(curve: Floats, slope: float, index: npt.NDArray[np.int64]) -> Floats:

@@ -184,10 +184,15 @@ class Planner:
             num_policy_errors=int(counters[state_words.NUM_POLICY_ERRORS]),
             num_reports=self._reports.num_reports,
             num_lost_reports=self._reports.num_lost,
-            last_step_id=int(counters[state_words.LAST_STEP_ID]),
+            last_step_id=self.last_step_id,
             plan_us_p50=quantile_ns(self._state.histogram, 0.50) / _NS_PER_US,
             plan_us_p99=quantile_ns(self._state.histogram, 0.99) / _NS_PER_US,
         )
+
+    @property
+    def last_step_id(self) -> int:
+        """Step of the newest decision."""
+        return int(self._state.counters[state_words.LAST_STEP_ID])
 
     @property
     def table(self) -> CostTable:

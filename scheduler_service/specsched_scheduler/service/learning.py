@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,9 @@ _INTERVAL_S = 0.05
 _REST_PER_WORK = 19.0
 """Time after a fit, in its own length, before the next one: a twentieth of a core, and of the
 interpreter that the event loop needs too."""
+_NICENESS = 10
+"""Of the learner's thread above the process's own: learning waits, deciding and serving do not.
+The compiled planner needs no interpreter, so it cannot wait for one that is held up."""
 
 
 class LearningThread:
@@ -114,6 +118,7 @@ class LearningThread:
             return read(self._learner)
 
     def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + _NICENESS)
         while not self._stopping.wait(_INTERVAL_S):
             try:
                 with self._lock:

@@ -135,7 +135,7 @@ class Planning:
     @property
     def last_step_id(self) -> int:
         """Step of the newest decision."""
-        return self._planner.counters().last_step_id
+        return self._planner.last_step_id
 
     def counters(self) -> pb.PlannerCounters:
         """Totals since the executor attached."""

@@ -1,5 +1,10 @@
 import pytest
-from specsched_executor.engine.fallback import FallbackKind, FallbackPolicy, FallbackState
+from specsched_executor.engine.fallback import (
+    Allowance,
+    FallbackKind,
+    FallbackPolicy,
+    FallbackState,
+)
 from specsched_protocol.plan import NO_BUDGET_CAP, FallbackReason
 
 from tests.executor.engine.test_confidence_gate import plan_request
@@ -64,6 +69,17 @@ def test_fixed_and_off_do_not_look_at_decisions():
     assert fixed.fallen_back(LATE, 9).max_verify_len == 2
     assert fixed.fallen_back(LATE, 9).budget == NO_BUDGET_CAP
     assert off.fallen_back(LATE, 9).budget == 0
+
+
+def test_nothing_is_drafted_that_no_rule_would_verify():
+    fixed = FallbackState(FallbackPolicy.parse("fixed(2)"), 7)
+    off = FallbackState(FallbackPolicy.parse("off"), 7)
+    assert fixed.fallen_back(LATE, 9).next_draft_tokens == 2
+    assert FallbackState(FallbackPolicy.parse("fixed(9)"), 7).fallen_back(LATE, 9) == Allowance(
+        NO_BUDGET_CAP, 9, 7, LATE
+    )
+    assert off.fallen_back(ALONE, 9).next_draft_tokens == 0
+    assert off.fallen_back(LATE, 9).next_draft_tokens == 7  # the plan of the step to come verifies
 
 
 def test_policies_are_read_from_text():

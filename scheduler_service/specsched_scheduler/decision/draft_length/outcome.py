@@ -9,7 +9,7 @@ import numpy.typing as npt
 from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision.cost import CostTable
-from specsched_scheduler.decision.reference import draft_ms, verify_ms
+from specsched_scheduler.decision.reference import draft_ms_by_length, verify_ms
 
 __all__ = ["Floats", "Outcome", "outcome_of"]
 
@@ -46,8 +46,7 @@ def outcome_of(
     without_chunk = verify_ms(table, np.array([num_rows - report.num_prefill_tokens]))[0]
     relative = report.context_tokens - table.profiled_context * num_sampling
     base_ms = max(without_chunk + table.context_ms_per_token * relative, without_chunk / 10.0)
-    lengths = range(max_draft_tokens + 1)
-    drafts = np.array([draft_ms(table, num_sampling, length) for length in lengths])
+    drafts = draft_ms_by_length(table, num_sampling, max_draft_tokens)
     gain = _at_least(report.num_accepted, max_draft_tokens) / num_sampling
     extra = np.diff(verify_ms(table, rows) + drafts) / base_ms
     return Outcome(gain, extra, num_sampling, num_known)
