@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from specsched_protocol.plan import NO_BUDGET_CAP
 
-__all__ = ["Hindsight", "StepOutcome"]
+__all__ = ["Hindsight", "StepOutcome", "ms_by_budget"]
 
 _MIN_PRICE_SHARE = 0.1
 
@@ -53,12 +53,7 @@ class Hindsight:
         self._num_sampling = len(outcome.num_drafts)
         self._measured_ms = outcome.measured_ms
         self._gain, self._position = _ranked_gains(outcome)
-        num_run = int(outcome.num_verified.sum())
-        budgets = np.arange(len(self._gain) + 1)
-        rows = np.minimum(outcome.num_other_tokens + budgets, len(verify_ms) - 1)
-        run = min(outcome.num_other_tokens + num_run, len(verify_ms) - 1)
-        price = outcome.measured_ms + verify_ms[rows] - verify_ms[run]
-        self._ms = np.maximum(price, outcome.measured_ms * _MIN_PRICE_SHARE)
+        self._ms = ms_by_budget(outcome, verify_ms)
         self._run_tokens = float(self._num_sampling + outcome.num_accepted.sum())
         best = self._tokens_by_budget(NO_BUDGET_CAP) / self._ms
         self._best_rate = max(float(best.max()), self._run_tokens / self._measured_ms)
@@ -86,6 +81,19 @@ class Hindsight:
         """Tokens by budget, from 0 to all eligible drafts: float64 [eligible + 1]."""
         gain = self._gain[self._position < max_verify_len]
         return self._num_sampling + np.concatenate(([0.0], np.cumsum(gain)))
+
+
+def ms_by_budget(outcome: StepOutcome, verify_ms: Floats) -> Floats:
+    """ms(B) of the module's formula for B from 0 to all drafts: float64 [drafts + 1].
+
+    verify_ms: float64, cost by rows; beyond its end the last one.
+    """
+    budgets = np.arange(int(outcome.num_drafts.sum()) + 1)
+    rows = np.minimum(outcome.num_other_tokens + budgets, len(verify_ms) - 1)
+    run = min(outcome.num_other_tokens + int(outcome.num_verified.sum()), len(verify_ms) - 1)
+    price = outcome.measured_ms + verify_ms[rows] - verify_ms[run]
+    ms: Floats = np.maximum(price, outcome.measured_ms * _MIN_PRICE_SHARE)
+    return ms
 
 
 def _ranked_gains(outcome: StepOutcome) -> tuple[Floats, Ints]:

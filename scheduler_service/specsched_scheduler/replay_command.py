@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+from specsched_scheduler.calibrate_file import SamplingClass
+
+if TYPE_CHECKING:
+    from specsched_scheduler.policies import BuiltPolicy
+    from specsched_scheduler.trace.oracle.views import Recording
 
 __all__ = ["replay"]
 
@@ -14,10 +20,39 @@ _BAD_INPUT = 2
 _MISSING_PACKAGE = 5
 
 
-def replay(
-    trace: Annotated[Path, typer.Argument(help="A trace file, or the folder of --trace-dir.")],
+def replay(  # noqa: PLR0917 - options of the command
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            help="A trace file, the folder of --trace-dir, or recorded drafts (.npz, as of"
+            " `specsched calibrate`)."
+        ),
+    ],
     policy: Annotated[str, typer.Option(help='Policy to try, e.g. "threshold(0.4)".')],
     steps: Annotated[bool, typer.Option("--steps", help="Print every step, too.")] = False,
+    oracle: Annotated[
+        bool,
+        typer.Option(
+            "--oracle",
+            help="Tell, too, what was lost against oracles. Of recorded drafts it is always told.",
+        ),
+    ] = False,
+    cost: Annotated[
+        Path | None,
+        typer.Option(
+            help="What steps cost, for recorded drafts: a trace file, or JSON of a cost model."
+        ),
+    ] = None,
+    requests: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Requests at once, for recorded drafts; may be repeated. Default: 1, 8, 64."
+        ),
+    ] = None,
+    sampling_class: Annotated[
+        SamplingClass | None,
+        typer.Option("--class", help="Class of recorded drafts that have no temperatures."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture to this file.")] = None,
 ) -> None:
@@ -26,33 +61,79 @@ def replay(
     from specsched_scheduler.policies import PolicyError, build_policy
 
     try:
-        from specsched_scheduler.trace.reader import read_trace_files
-        from specsched_scheduler.trace.replay import ReplayTotals
-        from specsched_scheduler.trace.replay import replay as replay_steps
-    except ImportError as error:
-        _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
-    totals, replayed = ReplayTotals(), []
-    try:
         built = build_policy(policy)
-        files = list(read_trace_files(trace))
-        for step in replay_steps(files, built):
-            totals.add(step)
-            replayed.append(step)
-            if steps and not json:
-                typer.echo(
-                    f"step {step.step_id}: budget {step.recorded.budget} -> {step.new.budget},"
-                    f" tokens {step.recorded.tokens:.2f} -> {step.new.tokens:.2f}"
-                )
+        if trace.suffix == ".npz":
+            _require(cost is not None, "recorded drafts say nothing of steps: --cost is needed")
+            _require(not steps and plot is None, "recorded drafts take no --steps and no --plot")
+            is_greedy = None if sampling_class is None else sampling_class is SamplingClass.GREEDY
+            from specsched_scheduler.trace.oracle.views import Recording
+
+            drafts = Recording(trace, cost or trace, is_greedy)
+            _replay_drafts(drafts, built, requests or [1, 8, 64], as_json=json)
+        else:
+            given = (cost, requests, sampling_class)
+            _require(not any(given), "--cost, --requests and --class are for recorded drafts")
+            _replay_steps(trace, built, with_oracle=oracle, steps=steps, as_json=json, plot=plot)
     except (PolicyError, TraceError) as error:
         _fail(str(error), _BAD_INPUT)
+    except ImportError as error:
+        _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
+
+
+def _replay_steps(
+    trace: Path,
+    built: BuiltPolicy,
+    *,
+    with_oracle: bool,
+    steps: bool,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    from specsched_scheduler.trace.reader import read_trace_files
+    from specsched_scheduler.trace.replay import ReplayTotals
+    from specsched_scheduler.trace.replay import replay as replay_steps
+
+    totals, replayed = ReplayTotals(), []
+    files = list(read_trace_files(trace))
+    for step in replay_steps(files, built):
+        totals.add(step)
+        replayed.append(step)
+        if steps and not as_json:
+            typer.echo(
+                f"step {step.step_id}: budget {step.recorded.budget} -> {step.new.budget},"
+                f" tokens {step.recorded.tokens:.2f} -> {step.new.tokens:.2f}"
+            )
     recorded = sorted({file.policy for file in files})
     if plot is not None:
         _plot(replayed, plot, recorded, str(built))
     report = {"recorded_policies": recorded, "policy": str(built), **totals.to_json()}
-    if json:
+    if with_oracle:
+        from specsched_scheduler.trace.oracle.views import judge_recorded
+
+        report["oracle"] = judge_recorded(files, built)
+    if as_json:
         typer.echo(json_module.dumps(report))
     else:
         _print(report)
+
+
+def _replay_drafts(
+    drafts: Recording, built: BuiltPolicy, requests: list[int], *, as_json: bool
+) -> None:
+    from specsched_scheduler.trace.oracle.views import judge_drafts
+
+    results = judge_drafts(drafts, built, requests)
+    if as_json:
+        typer.echo(json_module.dumps({"policy": str(built), "results": results}))
+        return
+    for result in results:
+        typer.echo(f"{result['class']}, {result['num_requests']} requests at once")
+        _print_oracle(result["oracle"])
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        _fail(otherwise, _BAD_INPUT)
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -63,6 +144,15 @@ def _print(report: dict[str, Any]) -> None:
     for key in report["new"]:
         left, right = report["recorded"][key], report["new"][key]
         typer.echo(f"{key.replace('_', ' '):24}{left:>22.3f}{right:>22.3f}")
+    if "oracle" in report:
+        _print_oracle(report["oracle"])
+
+
+def _print_oracle(oracle: dict[str, Any]) -> None:
+    from specsched_scheduler.trace.oracle.views import oracle_lines
+
+    for line in oracle_lines(oracle):
+        typer.echo(line)
 
 
 def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> None:
@@ -89,6 +179,6 @@ def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> 
     plt.close(figure)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(code)

@@ -120,11 +120,11 @@ def serve(
     if json:
         typer.echo(report.to_json())
     else:
-        from rich.console import Console
+        from specsched_client.cli._console import to_stdout
 
         from .table import load_table
 
-        console = Console(highlight=False)
+        console = to_stdout()
         for result in report.results:
             console.print(load_table(result))
     if report.num_failed_requests:

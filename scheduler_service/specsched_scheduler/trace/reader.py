@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from google.protobuf.json_format import Parse, ParseError
@@ -44,15 +45,23 @@ class TraceFile:
 class RecordedStep:
     """One step as it was seen and decided, and what became of it.
 
-    outcome: None where it was not reported or no request of it could be told apart.
+    source_step_id: the step at whose end the drafts were made that the confidences belong to.
+    request: int64 [R], one number for slot and generation. outcome: None where it was not reported
+    or no request of it could be told apart; outcome_request: its requests, int64 [N].
     """
 
     step_id: int
+    source_step_id: int
+    request: npt.NDArray[np.int64]
     inputs: DecisionInputs
     budget: int
     max_verify_len: int
     expected_tokens: float
     outcome: StepOutcome | None
+    outcome_request: npt.NDArray[np.int64]
+
+
+_NOBODY = np.zeros(0, dtype=np.int64)
 
 
 def read_trace_files(path: Path) -> Iterator[TraceFile]:
@@ -121,28 +130,34 @@ def _step(row: dict[str, Any], k: int) -> RecordedStep:
         max_budget=_cap(row["max_budget"]),
         next_draft_tokens=row["next_draft_tokens"],
     )
+    request = _requests(row["slot_id"], row["generation"])
+    outcome, outcome_request = _outcome(row, inputs, request)
     return RecordedStep(
         step_id=row["step_id"],
+        source_step_id=row["source_step_id"],
+        request=request,
         inputs=inputs,
         budget=row["budget"],
         max_verify_len=_cap(row["max_verify_len"]),
         expected_tokens=row["expected_tokens"],
-        outcome=_outcome(row, inputs),
+        outcome=outcome,
+        outcome_request=outcome_request,
     )
 
 
-def _outcome(row: dict[str, Any], inputs: DecisionInputs) -> StepOutcome | None:
+def _outcome(
+    row: dict[str, Any], inputs: DecisionInputs, request: npt.NDArray[np.int64]
+) -> tuple[StepOutcome | None, npt.NDArray[np.int64]]:
+    """(outcome, its requests), of the requests that were asked for a decision."""
     if row["num_tokens"] is None:
-        return None
-    places = {key: at for at, key in enumerate(_keys(row["slot_id"], row["generation"]))}
-    reported = _keys(row["outcome_slot_id"], row["outcome_generation"])
+        return None, _NOBODY
+    reported = _requests(row["outcome_slot_id"], row["outcome_generation"])
     num_verified = np.array(row["num_verified"], dtype=np.int64)
     num_accepted = np.array(row["num_accepted"], dtype=np.int64)
-    known = [(at, places[key]) for at, key in enumerate(reported) if key in places]
-    if not known or num_verified.size == 0:
-        return None
-    ours, theirs = map(np.array, zip(*known, strict=True))
-    return StepOutcome(
+    known, ours, theirs = np.intersect1d(reported, request, return_indices=True)
+    if not len(known):
+        return None, _NOBODY
+    outcome = StepOutcome(
         num_drafts=np.maximum(num_verified[ours], inputs.num_draft_tokens[theirs]),
         num_verified=num_verified[ours],
         num_accepted=num_accepted[ours],
@@ -151,10 +166,13 @@ def _outcome(row: dict[str, Any], inputs: DecisionInputs) -> StepOutcome | None:
         num_other_tokens=row["num_tokens"] - int(num_verified.sum()),
         measured_ms=max(row["draft_ms"] + row["verify_ms"], 1e-6),
     )
+    return outcome, known
 
 
-def _keys(slots: list[int], generations: list[int]) -> list[tuple[int, int]]:
-    return list(zip(slots, generations, strict=True))
+def _requests(slots: list[int], generations: list[int]) -> npt.NDArray[np.int64]:
+    """Slot and generation as one number; the 31 lower bits of a generation tell enough apart."""
+    generation = np.array(generations, dtype=np.int64) & (2**31 - 1)
+    return generation << 32 | np.array(slots, dtype=np.int64)
 
 
 def _cap(value: int | None) -> int:

@@ -52,9 +52,9 @@ def compare(
         }
         typer.echo(json_module.dumps(document, indent=2, allow_nan=False))
         return
-    from rich.console import Console
+    from specsched_client.cli._console import to_stdout
 
-    console = Console(highlight=False)
+    console = to_stdout()
     console.print(comparison_table(comparisons))
     console.print(METHOD)
     if len(files) > 1:

@@ -131,9 +131,9 @@ def _show(report: SweepReport, output: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(report.to_json())
     else:
-        from rich.console import Console
+        from specsched_client.cli._console import to_stdout
 
-        console = Console(highlight=False)
+        console = to_stdout()
         for table in report.tables():
             console.print(table)
     for remark in remarks:

@@ -16,7 +16,7 @@ from specsched_scheduler.learning.calibration.reliability import (
     reliability_bins,
 )
 
-__all__ = ["PositionReport", "TraceFit", "calibrate_trace"]
+__all__ = ["PositionReport", "TraceFit", "calibrate_trace", "held_out_survival"]
 
 _NUM_FOLDS = 5
 _SEED = 20260705
@@ -57,7 +57,7 @@ class TraceFit:
 
 def calibrate_trace(observations: Observations, config: FitConfig | None = None) -> TraceFit:
     """Fit one sampling class; judge it by cross-validation over whole groups (seeded)."""
-    calibrated = _held_out_survival(observations, config)
+    calibrated = held_out_survival(observations, config)
     k = observations.max_draft_tokens
     raw = survival(observations.logit, np.ones(k), np.zeros(k))
     positions = [_report(observations, j, raw, calibrated) for j in range(k)]
@@ -73,7 +73,8 @@ def calibrate_trace(observations: Observations, config: FitConfig | None = None)
     )
 
 
-def _held_out_survival(observations: Observations, config: FitConfig | None) -> Floats:
+def held_out_survival(observations: Observations, config: FitConfig | None = None) -> Floats:
+    """Calibrated survivals, float64 [n, k], each by a fit that left out its request's fifth."""
     groups, rank = np.unique(observations.group, return_inverse=True)
     shuffled = np.random.default_rng(_SEED).permutation(len(groups))
     fold = shuffled[rank] % _NUM_FOLDS
