@@ -9,15 +9,15 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 from specsched_protocol.http.address import AUTO, OFF, HttpAddress, ProbeAddress
+from specsched_protocol.listening import ListenAddress, ListenOptions
 from specsched_protocol.settings import ProcessSettings
-from specsched_protocol.tcp import TcpAddress, TlsFiles, tls_files
 
 from specsched_scheduler.trace_config import TraceConfig
 
 __all__ = ["SchedulerConfig"]
 
 
-class SchedulerConfig(ProcessSettings):
+class SchedulerConfig(ProcessSettings, ListenOptions):
     """How one scheduler runs; every field is a flag and an environment variable."""
 
     env_prefix = "SPECSCHED_SCHEDULER_"
@@ -25,7 +25,7 @@ class SchedulerConfig(ProcessSettings):
     name: str = Field(
         "default", description="Name of this scheduler; its socket is RUN_DIR/schedulers/NAME.sock"
     )
-    listen: str | None = Field(
+    listen: ListenAddress = Field(
         None,
         description="TCP address to listen on besides the socket, host:port; port 0: any free one."
         " Beyond this machine it needs the three TLS options",
@@ -107,11 +107,6 @@ class SchedulerConfig(ProcessSettings):
             raise ValueError(f"accepted: a CPU this process may use, {usable}")
         return core
 
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, listen: str | None) -> str | None:
-        return None if listen is None else str(TcpAddress.parse(listen, min_port=0))
-
     @model_validator(mode="after")
     def _check_page(self) -> Self:
         if self.page_promote and self.http_address == OFF:
@@ -140,33 +135,6 @@ class SchedulerConfig(ProcessSettings):
         return TraceConfig(self.trace_dir, self.trace_max_bytes, self.trace_file_bytes)
 
     @model_validator(mode="after")
-    def _check_tls(self) -> Self:
-        files = self.tls
-        address = self.listen_address
-        if address is None:
-            if files is not None:
-                raise ValueError(
-                    "tls_cert, tls_key and tls_client_ca have no effect without listen"
-                )
-        elif files is None and not address.is_loopback:
-            raise ValueError(
-                f"listen = {self.listen!r} is reachable from other machines, so both ends must"
-                " prove who they are: give tls_cert, tls_key and tls_client_ca, or listen on a"
-                " loopback address"
-            )
+    def _check_listening(self) -> Self:
+        self.check_listening("listen on a loopback address")
         return self
-
-    @property
-    def listen_address(self) -> TcpAddress | None:
-        """Where to listen besides the socket."""
-        return None if self.listen is None else TcpAddress.parse(self.listen, min_port=0)
-
-    @property
-    def tls(self) -> TlsFiles | None:
-        """The files of `listen`; None: plain text."""
-        return tls_files(
-            ca=self.tls_client_ca,
-            certificate=self.tls_cert,
-            key=self.tls_key,
-            options=("tls_client_ca", "tls_cert", "tls_key"),
-        )
