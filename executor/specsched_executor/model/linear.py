@@ -92,6 +92,9 @@ class OneDnnLinear:
     float32. Sums are float32, inputs and outputs are rounded to bfloat16. Of wide matrices oneDNN
     sums in an order that depends on the row count (seen with 1536 columns, not with 1152), so those
     are parted: a row then gets the same bits among any number of rows here too.
+
+    For each shape of weights and number of rows oneDNN keeps compiled code, 0.6 MB of it and some
+    20 ms to make, for 1024 of them. So rows are padded: there are few numbers of rows then.
     """
 
     _PACKED_ROWS: Final = 1
@@ -108,12 +111,31 @@ class OneDnnLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See Linear."""
+        num_rows = x.shape[0]
         total: torch.Tensor | None = None
         for columns, part in zip(torch.split(x, self._widths, dim=1), self._parts, strict=True):
             bias = self._bias if total is None else None
-            product = self._multiply(columns.bfloat16(), part, bias, "none", [], "")
+            inputs = _padded_bfloat16(columns, padded_rows(num_rows))
+            product = self._multiply(inputs, part, bias, "none", [], "")[:num_rows]
             total = product.float() if total is None else total.add_(product)
         return x if total is None else total
+
+
+def padded_rows(num_rows: int) -> int:
+    """Rows that oneDNN multiplies: up to 8 as they are, to 64 by 8, to 256 by 16, then by 64.
+
+    Its kernels work on tiles of up to 16 rows, so that the rows that are added cost little.
+    """
+    step = 1 if num_rows <= 8 else 8 if num_rows <= 64 else 16 if num_rows <= 256 else 64
+    return -(-num_rows // step) * step
+
+
+def _padded_bfloat16(x: torch.Tensor, num_rows: int) -> torch.Tensor:
+    if x.shape[0] == num_rows:
+        return x.bfloat16()
+    padded = x.new_zeros(num_rows, x.shape[1], dtype=torch.bfloat16)
+    padded[: x.shape[0]] = x
+    return padded
 
 
 class LinearFactory:

@@ -11,6 +11,7 @@ from specsched_executor.model.linear import (
     OneDnnLinear,
     PlainLinear,
     packed_linear,
+    padded_rows,
 )
 from specsched_executor.model.options import fastest_dtype
 
@@ -66,6 +67,15 @@ def test_bfloat16_product(has_bias, columns):
         expected = PlainLinear(weight, bias)(x)
         assert packed(x).dtype == torch.float32
         torch.testing.assert_close(packed(x), expected, rtol=2e-2, atol=0.1)
+
+
+def test_few_numbers_of_rows_are_multiplied_and_few_are_added():
+    padded = [padded_rows(rows) for rows in range(2049)]
+    assert len(set(padded)) < 64
+    assert padded == sorted(padded)
+    for rows, wider in enumerate(padded):
+        assert rows <= wider <= max(8, rows * 2)
+        assert padded_rows(wider) == wider
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
