@@ -262,4 +262,6 @@ def test_broken_scheduler_leads_to_fallback_then_failover(
         until(lambda: rig.active() == "green")
     assert rig.switches(switched_for) > num_switches
     assert rig.lanes()["broken"].role == pb.LANE_ROLE_SUSPENDED
+    assert rig.lanes()["broken"].given_up_for == switched_for
+    assert broken.wait_for_event("given up")["reason"] == switched_for
     assert rig.lanes()["broken"].comparison.num_faults[fallback] > 0

@@ -14,9 +14,10 @@ from specsched_client.cli._console import bare_table, print_json, to_stdout
 __all__ = ["print_changes", "print_diff", "print_lanes", "role_text", "transport_text"]
 
 
-def role_text(role: scheduler_pb2.LaneRole.ValueType) -> str:
-    """A role in lower case."""
-    return scheduler_pb2.LaneRole.Name(role).removeprefix("LANE_ROLE_").lower()
+def role_text(role: scheduler_pb2.LaneRole.ValueType, given_up_for: str = "") -> str:
+    """A role in lower case, and why the scheduler was given up, if it was."""
+    name = scheduler_pb2.LaneRole.Name(role).removeprefix("LANE_ROLE_").lower()
+    return f"{name}, given up: {given_up_for}" if given_up_for else name
 
 
 def transport_text(transport: scheduler_pb2.Transport.ValueType) -> str:
@@ -34,7 +35,7 @@ def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -
     for each in answer.schedulers:
         table.add_row(
             each.name,
-            role_text(each.role),
+            role_text(each.role, each.given_up_for),
             f"{each.lane}, {transport_text(each.transport)}",
             str(each.epoch),
             each.version,

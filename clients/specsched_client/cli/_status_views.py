@@ -71,7 +71,7 @@ def _plans(counters: executor_pb2.StepCounters) -> str:
 
 
 def _attached(scheduler: executor_pb2.AttachedScheduler) -> str:
-    state = "active" if scheduler.active else role_text(scheduler.role)
+    state = "active" if scheduler.active else role_text(scheduler.role, scheduler.given_up_for)
     reason = f" ({scheduler.transport_reason})" if scheduler.transport_reason else ""
     return f"{scheduler.name}, {state}, {transport_text(scheduler.transport)}{reason}"
 
@@ -109,8 +109,8 @@ def _scheduler_rows(scheduler: SchedulerReport | str) -> Iterable[tuple[str, str
     for attachment in status.attachments:
         counters = attachment.counters
         where = f"lane {attachment.lane}, {transport_text(attachment.transport)}"
-        role = attachment.lane_status.role
-        told = f", {role_text(role)}" if role else ""
+        lane = attachment.lane_status
+        told = f", {role_text(lane.role, lane.given_up_for)}" if lane.role else ""
         yield "attached", f"{attachment.executor_name}, {where}{told}"
         yield (
             "decisions",

@@ -5,6 +5,8 @@
 - With nobody left, whoever comes first is followed, but the elected one stays elected: when it
   comes back, it is followed again. So a promotion outlives a time without any scheduler.
 - One that drained, or was given up for its faults, does not take over by itself.
+- A change that waits its turn is void once what it was for is over: nobody is drained or given up
+  who is not followed any more, nobody returns where another was elected meanwhile.
 """
 
 from __future__ import annotations
@@ -38,19 +40,29 @@ _FAILURES = (SwitchReason.UNRESPONSIVE, SwitchReason.LIVELOCKED, SwitchReason.GA
 
 @dataclass(slots=True)
 class Member:
-    """An attached scheduler by its lane. role: of a shadow; whether it is active stands apart."""
+    """An attached scheduler by its lane. role: of a shadow; whether it is active stands apart.
+
+    given_up_for: why it is not followed any more, if it was given up; until it is followed again.
+    """
 
     lane: int
     name: str
     role: pb.LaneRole.ValueType = pb.LANE_ROLE_SHADOW
+    given_up_for: SwitchReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Follow `target` from now on, since `reason`."""
+    """Follow `target` from now on, since `reason`; if given, only instead of `instead_of`."""
 
     target: Member
     reason: SwitchReason
+    instead_of: Member | None = None
+
+    @property
+    def is_failover(self) -> bool:
+        """Whether `instead_of` is attached, but fails."""
+        return self.reason in _FAILURES
 
 
 Fitness = Callable[[Member], tuple[float, ...] | None]
@@ -107,14 +119,30 @@ class Election:
                 best, best_worth = member, worth
         return best
 
+    def successor_of_nobody(self, fitness: Fitness) -> Transition | None:
+        """Nobody is followed, though somebody may be fit by now."""
+        successor = self.best_shadow(fitness)
+        if self.active is not None or successor is None:
+            return None
+        came_back = successor.name == self.elected
+        return Transition(successor, SwitchReason.RETURNED if came_back else SwitchReason.STAND_IN)
+
+    def is_void(self, transition: Transition) -> bool:
+        """Whether what `transition` is for is over."""
+        if transition.reason is SwitchReason.RETURNED and self.elected != transition.target.name:
+            return True
+        return transition.instead_of is not None and transition.instead_of is not self.active
+
     def commit(self, transition: Transition) -> None:
         """`target` is followed."""
         previous, target, reason = self.active, transition.target, transition.reason
         self.active = target
         target.role = pb.LANE_ROLE_SHADOW
+        target.given_up_for = None
         self.num_switches[reason] += 1
-        if previous is not None and previous is not target and reason in _FAILURES:
+        if previous is not None and previous is not target and transition.is_failover:
             previous.role = pb.LANE_ROLE_SUSPENDED
+            previous.given_up_for = reason
         stood_in = previous is not None and previous.name != self.elected
         is_chosen = reason in {SwitchReason.FIRST, SwitchReason.PROMOTED}
         is_stopgap = reason in {SwitchReason.STAND_IN, SwitchReason.RETURNED} or stood_in

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 
 import structlog
@@ -12,6 +11,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from .election import Election, Member, SwitchReason, Transition
 from .handover import Handovers
 from .info import AttachmentInfo
+from .requests import LaneRequests
 from .seams import LaneHost
 from .session import AttachSession
 from .supervision import SupervisionConfig, failure_of, fitness_of, has_recovered
@@ -20,8 +20,6 @@ from .switching import OnOutcome, SwitchDesk, SwitchOutcome
 __all__ = ["Following"]
 
 _log = structlog.get_logger(__name__)
-
-_MAX_WISHES = 16
 
 
 class Following:
@@ -39,6 +37,7 @@ class Following:
         self._sessions: dict[int, AttachSession] = {}
         self._is_fleeing = False
         self._handovers = Handovers()
+        self._requests = LaneRequests(lanes, self._election, self._desk, self)
 
     # ===================== Schedulers come and go =====================
 
@@ -73,15 +72,43 @@ class Following:
     def request(self, session: AttachSession, request: pb.LaneRequest) -> None:
         """A scheduler wishes to be followed, or not to be."""
         with self._lock:
-            refusal = self._refusal(session, request)
-            if refusal is not None:
-                self._reply(session, request, refusal)
-                return
-            member = self._member(session.offer.lane)
-            if request.wish == pb.LANE_WISH_ACTIVATE:
-                self._wish(session, request, Transition(member, SwitchReason.PROMOTED))
-                return
-            self._drain(session, request, member)
+            lane = session.offer.lane
+            is_member = self._sessions.get(lane) is session
+            self._requests.take(session, self._member(lane) if is_member else None, request)
+
+    # ===================== Carrying a switch out; the lock is held =====================
+
+    def fitness(self, member: Member) -> tuple[float, ...] | None:
+        """See Switcher."""
+        lane = self._lanes.lane(member.lane)
+        return fitness_of(lane.health, lane.tally.mean_regret, self._config)
+
+    def switch(self, transition: Transition, on_outcome: OnOutcome) -> None:
+        """See Switcher."""
+        target = self._sessions[transition.target.lane]
+
+        def go_on() -> None:
+            if self._sessions.get(target.offer.lane) is target:
+                self._desk.wish(transition, on_outcome)
+                self._desk.advance()
+            else:
+                on_outcome(transition, SwitchOutcome(False, f"{target.scheduler_name} is gone"))
+
+        self._handovers.begin(self._active_session(), target, go_on)
+
+    def forget(self, member: Member, reason: str) -> None:
+        """See Switcher."""
+        self._handovers.drop(self._sessions[member.lane])
+        self._desk.withdraw(member.lane, reason)
+
+    def on_outcome(self, transition: Transition, outcome: SwitchOutcome) -> None:
+        """See Switcher."""
+        target, reason = transition.target.name, str(transition.reason)
+        if outcome.done:
+            _log.info("switched scheduler", active=target, reason=reason, step_id=outcome.step_id)
+        else:
+            _log.warning("not switched", scheduler=target, reason=reason, because=outcome.reason)
+        self._tell()
 
     # ===================== Watching =====================
 
@@ -90,17 +117,17 @@ class Following:
         with self._lock:
             self._handovers.advance()
             self._desk.advance()
-            active = self._election.active
-            if active is None or self._desk.is_busy:
-                return
             self._recover()
-            last_heard_ns = self._sessions[active.lane].last_heard_ns
-            health = self._lanes.lane(active.lane).health
-            reason = failure_of(health, time.monotonic_ns(), last_heard_ns, self._config)
-            if reason is not None:
-                self._fail_over(reason)
-            else:
+            active = self._election.active
+            if active is None:
+                self._follow_whoever_is_fit()
+                return
+            reason = self._failure_of(active)
+            if reason is None:
                 self._is_fleeing = False
+                self._desk.call_off_failover(f"{active.name} decides again")
+            elif not self._desk.is_busy:
+                self._fail_over(active, reason)
 
     def learned(self, session: AttachSession, document: str) -> None:
         """A scheduler tells what it learned."""
@@ -143,28 +170,11 @@ class Following:
     def _member(self, lane: int) -> Member:
         return next(each for each in self._election.members if each.lane == lane)
 
-    def _fitness(self, member: Member) -> tuple[float, ...] | None:
-        lane = self._lanes.lane(member.lane)
-        return fitness_of(lane.health, lane.tally.mean_regret, self._config)
-
     def _follow(self, transition: Transition) -> None:
         if self._election.active is None:
             self._desk.at_once(transition)
         else:
-            self._switch(transition, self._on_outcome)
-
-    def _switch(self, transition: Transition, on_outcome: OnOutcome) -> None:
-        """Hand what was learned over, then switch."""
-        target = self._sessions[transition.target.lane]
-
-        def go_on() -> None:
-            if self._sessions.get(target.offer.lane) is target:
-                self._desk.wish(transition, on_outcome)
-                self._desk.advance()
-            else:
-                on_outcome(transition, SwitchOutcome(False, f"{target.scheduler_name} is gone"))
-
-        self._handovers.begin(self._active_session(), target, go_on)
+            self.switch(transition, self.on_outcome)
 
     def _active_session(self) -> AttachSession | None:
         active = self._election.active
@@ -175,7 +185,7 @@ class Following:
         if member is self._election.active and self._desk.settle_lost_active():
             self._election.members.remove(member)
             return
-        transition = self._election.leave(member, self._fitness)
+        transition = self._election.leave(member, self.fitness)
         if transition is not None:
             self._desk.at_once(transition)
 
@@ -186,89 +196,40 @@ class Following:
                 member.role = pb.LANE_ROLE_SHADOW
                 _log.info("scheduler recovered", scheduler=member.name)
 
-    def _fail_over(self, reason: SwitchReason) -> None:
-        successor = self._election.best_shadow(self._fitness)
+    def _failure_of(self, active: Member) -> SwitchReason | None:
+        health = self._lanes.lane(active.lane).health
+        last_heard_ns = self._sessions[active.lane].last_heard_ns
+        return failure_of(health, self._desk.followed_since_ns, last_heard_ns, self._config)
+
+    def _follow_whoever_is_fit(self) -> None:
+        transition = self._election.successor_of_nobody(self.fitness)
+        if transition is None or self._desk.is_busy:
+            return
+        self._desk.at_once(transition)
+        self.on_outcome(
+            transition, SwitchOutcome(True, step_id=self._lanes.last_read_step_id() + 1)
+        )
+
+    def _fail_over(self, active: Member, reason: SwitchReason) -> None:
+        successor = self._election.best_shadow(self.fitness)
         if not self._is_fleeing:  # told once, however long it lasts
             name = successor.name if successor else None
             _log.warning(
-                "scheduler fails", scheduler=self.active_name, reason=str(reason), successor=name
+                "scheduler fails", scheduler=active.name, reason=str(reason), successor=name
             )
         self._is_fleeing = True
         if successor is not None:
-            self._desk.wish(Transition(successor, reason), self._on_outcome)
+            self._desk.wish(Transition(successor, reason, active), self.on_outcome)
             self._desk.advance()
-
-    def _refusal(self, session: AttachSession, request: pb.LaneRequest) -> str | None:
-        if self._sessions.get(session.offer.lane) is not session:
-            return "the scheduler is not attached any more"
-        if request.epoch != session.offer.epoch:
-            return f"the request is of epoch {request.epoch}, this is {session.offer.epoch}"
-        if request.wish not in {pb.LANE_WISH_ACTIVATE, pb.LANE_WISH_DRAIN}:
-            return f"unknown wish {request.wish}"
-        if self._desk.num_wishes >= _MAX_WISHES:
-            return f"{_MAX_WISHES} requests are waiting"
-        return None
-
-    def _drain(self, session: AttachSession, request: pb.LaneRequest, member: Member) -> None:
-        if member is not self._election.active:
-            member.role = pb.LANE_ROLE_DRAINING
-            self._reply(session, request)
-            return
-        successor = self._election.best_shadow(self._fitness)
-        if successor is None:
-            self._reply(session, request, "no other scheduler is fit to take over")
-            return
-        self._wish(session, request, Transition(successor, SwitchReason.DRAINED), member)
-
-    def _wish(
-        self,
-        session: AttachSession,
-        request: pb.LaneRequest,
-        transition: Transition,
-        draining: Member | None = None,
-    ) -> None:
-        previous = self.active_name
-
-        def reply(made: Transition, outcome: SwitchOutcome) -> None:
-            if draining is not None and outcome.done:
-                draining.role = pb.LANE_ROLE_DRAINING
-            self._on_outcome(made, outcome)
-            self._reply(session, request, outcome.reason, previous, outcome.step_id)
-
-        self._switch(transition, reply)
-
-    def _on_outcome(self, transition: Transition, outcome: SwitchOutcome) -> None:
-        target, reason = transition.target.name, str(transition.reason)
-        if outcome.done:
-            _log.info("switched scheduler", active=target, reason=reason, step_id=outcome.step_id)
-        else:
-            _log.warning("not switched", scheduler=target, reason=reason, because=outcome.reason)
-        self._tell()
-
-    def _reply(
-        self,
-        session: AttachSession,
-        request: pb.LaneRequest,
-        refusal: str = "",
-        previous: str | None = None,
-        step_id: int = 0,
-    ) -> None:
-        session.send_lane_reply(
-            pb.LaneReply(
-                request_id=request.request_id,
-                done=not refusal,
-                reason=refusal,
-                previous_scheduler=self.active_name if previous is None else previous,
-                active_scheduler=self.active_name,
-                step_id=step_id or self._lanes.last_read_step_id() + 1,
-            )
-        )
 
     def _info(self, member: Member) -> AttachmentInfo:
         lane = self._lanes.lane(member.lane)
         comparison = lane.tally.to_message(lane.health)
         return AttachmentInfo.of(
-            self._sessions[member.lane], self._election.role(member), comparison
+            self._sessions[member.lane],
+            self._election.role(member),
+            comparison,
+            str(member.given_up_for or ""),
         )
 
     def _tell(self) -> None:
@@ -281,5 +242,6 @@ class Following:
                     active_scheduler=self.active_name,
                     comparison=info.comparison,
                     members=members,
+                    given_up_for=info.given_up_for,
                 )
             )

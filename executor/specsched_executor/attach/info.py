@@ -26,7 +26,8 @@ class AttachmentInfo:
     """A scheduler this executor is attached to, as seen now.
 
     target: what was dialled. transport: "shared_memory" or "inline", the latter with a reason.
-    comparison: its decisions beside those of the active one.
+    comparison: its decisions beside those of the active one. given_up_for: why it is not followed
+    any more; empty: that is not so.
     """
 
     scheduler_name: str
@@ -39,6 +40,7 @@ class AttachmentInfo:
     epoch: int
     role: scheduler_pb2.LaneRole.ValueType
     comparison: scheduler_pb2.LaneComparison
+    given_up_for: str = ""
 
     @classmethod
     def of(
@@ -46,6 +48,7 @@ class AttachmentInfo:
         session: AttachSession,
         role: scheduler_pb2.LaneRole.ValueType,
         comparison: scheduler_pb2.LaneComparison,
+        given_up_for: str = "",
     ) -> AttachmentInfo:
         """What a session knows, and what is thought of its scheduler."""
         welcome = session.welcome or scheduler_pb2.Welcome()
@@ -61,6 +64,7 @@ class AttachmentInfo:
             epoch=session.offer.epoch,
             role=role,
             comparison=comparison,
+            given_up_for=given_up_for,
         )
 
     @property
@@ -82,6 +86,7 @@ class AttachmentInfo:
             policy=self.policy,
             role=self.role,
             comparison=self.comparison,
+            given_up_for=self.given_up_for,
         )
 
     def to_member(self) -> scheduler_pb2.LaneMember:

@@ -35,8 +35,11 @@ class LaneHost(Protocol):
     def activate(self, lane: int | None) -> None:
         """Read decisions from `lane` as of the next step; None: from no lane."""
 
-    def begin_switch(self, lane: int) -> LaneSwitch:
-        """Read decisions from `lane` as of the first step whose plan it has ready."""
+    def begin_switch(self, lane: int, *, yields: bool = False) -> LaneSwitch:
+        """Read decisions from `lane` as of the first step whose plan it has ready.
+
+        yields: and for which the active lane has none.
+        """
 
     def lane(self, lane: int) -> Lane:
         """The open lane of that number, with its health and its tally."""

@@ -15,9 +15,10 @@ __all__ = ["SupervisionConfig", "failure_of", "fitness_of", "has_recovered"]
 class SupervisionConfig:
     """Limits of patience.
 
-    failover_after_ms: time in which the active scheduler may leave every step without a plan;
-    min_fault_run: and so many steps at least. max_garbage_run: decisions in a row that no sound
-    scheduler makes. min_sound_run: decisions after which a suspended one counts as recovered.
+    failover_after_ms: time from the first to the last of the steps that the active scheduler may
+    leave without a plan, one after the other; min_fault_run: and so many steps at least.
+    max_garbage_run: decisions in a row that no sound scheduler makes. min_sound_run: decisions
+    after which a suspended one counts as recovered.
     """
 
     failover_after_ms: float = 500.0
@@ -27,20 +28,21 @@ class SupervisionConfig:
 
 
 def failure_of(
-    health: LaneHealth, now_ns: int, last_heard_ns: int, config: SupervisionConfig
+    health: LaneHealth, followed_since_ns: int, last_heard_ns: int, config: SupervisionConfig
 ) -> SwitchReason | None:
     """Why a scheduler whose lane is followed should be given up; None: it should not.
 
     A stall alone is no reason, as long as it ends within `failover_after_ms`: on a shared machine
-    many do. last_heard_ns: of its stream. A process that is stopped is silent there as well, one
-    whose planner hangs is not.
+    many do. Time in which no step asks does not count, nor does the time before it was followed
+    (followed_since_ns). last_heard_ns: of its stream. A process that is stopped is silent there as
+    well, one whose planner hangs is not.
     """
     if health.garbage_run >= config.max_garbage_run:
         return SwitchReason.GARBAGE
-    since_ns = health.fault_since_ns
+    since_ns = max(health.fault_since_ns, followed_since_ns)
     if health.fault_run < config.min_fault_run:
         return None
-    if now_ns - since_ns < config.failover_after_ms * 1e6:
+    if health.last_fault_ns - since_ns < config.failover_after_ms * 1e6:
         return None
     is_silent = last_heard_ns < since_ns
     return SwitchReason.UNRESPONSIVE if is_silent else SwitchReason.LIVELOCKED

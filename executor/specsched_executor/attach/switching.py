@@ -22,11 +22,15 @@ _IDLE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SwitchOutcome:
-    """What became of a wished transition. step_id: the first step that follows the target."""
+    """What became of a wished transition. step_id: the first step that follows the target.
+
+    previous: who was followed until then; None where that is whoever is followed now.
+    """
 
     done: bool
     reason: str = ""
     step_id: int = 0
+    previous: str | None = None
 
 
 OnOutcome = Callable[[Transition, SwitchOutcome], None]
@@ -43,9 +47,13 @@ class _Wish:
 
 
 class SwitchDesk:
-    """One switch at a time, the others wait. Not thread-safe: its owner locks."""
+    """One switch at a time, the others wait. Not thread-safe: its owner locks.
+
+    followed_since_ns: when the present active scheduler became so.
+    """
 
     def __init__(self, lanes: LaneHost, election: Election) -> None:
+        self.followed_since_ns = 0
         self._lanes = lanes
         self._election = election
         self._wishes: deque[_Wish] = deque()
@@ -62,8 +70,9 @@ class SwitchDesk:
 
     def at_once(self, transition: Transition) -> None:
         """Switch now, whether or not a plan is ready: there is nobody to read from till then."""
-        self._lanes.activate(transition.target.lane)
-        self._election.commit(transition)
+        for wish in self._wishes:  # one that is begun begins anew, beside another active lane
+            wish.switch = None
+        self._commit(transition)
 
     def wish(self, transition: Transition, on_outcome: OnOutcome) -> None:
         """Switch at the first step whose plan the target has ready; tell what came of it."""
@@ -71,9 +80,18 @@ class SwitchDesk:
 
     def drop(self, lane: int, reason: str) -> None:
         """The scheduler of `lane` is gone: what was wished for it cannot be done."""
-        for wish in [each for each in self._wishes if each.transition.target.lane == lane]:
-            self._wishes.remove(wish)
-            wish.on_outcome(wish.transition, SwitchOutcome(False, reason))
+        for wish in self._wishes_for(lane):
+            self._end(wish, SwitchOutcome(False, reason))
+
+    def withdraw(self, lane: int, reason: str) -> None:
+        """The scheduler of `lane` stays, but is not to be followed; what is done already stands."""
+        for wish in self._wishes_for(lane):
+            self._take_back(wish, reason)
+
+    def call_off_failover(self, reason: str) -> None:
+        """The active scheduler decides again: take back the failover that is under way."""
+        if self._wishes and self._wishes[0].transition.is_failover:
+            self._take_back(self._wishes[0], reason)
 
     def settle_lost_active(self) -> bool:
         """The active scheduler is gone: complete the switch that is under way, if there is one."""
@@ -90,8 +108,13 @@ class SwitchDesk:
         if wish.transition.target is self._election.active:
             self._end(wish, SwitchOutcome(True, step_id=self._lanes.last_read_step_id() + 1))
             return
+        if self._election.is_void(wish.transition):
+            self._end(wish, self._void(wish.transition))
+            return
         if wish.switch is None:
-            wish.switch = self._lanes.begin_switch(wish.transition.target.lane)
+            wish.switch = self._lanes.begin_switch(
+                wish.transition.target.lane, yields=wish.transition.is_failover
+            )
             wish.begun_s = wish.last_read_s = now
             wish.last_read = self._lanes.last_read_step_id()
             return
@@ -110,15 +133,37 @@ class SwitchDesk:
         return is_still and self._lanes.has_plan(wish.transition.target.lane)
 
     def _give_up(self, wish: _Wish) -> None:
-        active = self._election.active
-        self._lanes.activate(active.lane if active else None)
-        reason = f"{wish.transition.target.name} had no plan in time for {_TIMEOUT_S:g} s"
+        name = wish.transition.target.name
+        self._take_back(wish, f"{name} had no plan in time for {_TIMEOUT_S:g} s")
+
+    def _take_back(self, wish: _Wish, reason: str) -> None:
+        if wish.switch is not None and wish.switch.step_id is not None:
+            self._complete(wish, wish.switch.step_id)
+            return
+        if wish.switch is not None:
+            active = self._election.active
+            self._lanes.activate(active.lane if active else None)
         self._end(wish, SwitchOutcome(False, reason))
 
     def _complete(self, wish: _Wish, step_id: int) -> None:
-        self._lanes.activate(wish.transition.target.lane)
-        self._election.commit(wish.transition)
-        self._end(wish, SwitchOutcome(True, step_id=step_id))
+        active = self._election.active
+        previous = active.name if active else ""
+        self._commit(wish.transition)
+        self._end(wish, SwitchOutcome(True, step_id=step_id, previous=previous))
+
+    def _commit(self, transition: Transition) -> None:
+        self._lanes.activate(transition.target.lane)
+        self._election.commit(transition)
+        self.followed_since_ns = time.monotonic_ns()
+
+    def _void(self, transition: Transition) -> SwitchOutcome:
+        """One who is to go is followed no more: done; one who returns comes too late: not done."""
+        if transition.instead_of is not None:
+            return SwitchOutcome(True, step_id=self._lanes.last_read_step_id() + 1)
+        return SwitchOutcome(False, f"{self._election.elected} was elected meanwhile")
+
+    def _wishes_for(self, lane: int) -> list[_Wish]:
+        return [each for each in self._wishes if each.transition.target.lane == lane]
 
     def _end(self, wish: _Wish, outcome: SwitchOutcome) -> None:
         self._wishes.remove(wish)

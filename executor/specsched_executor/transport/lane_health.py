@@ -23,7 +23,8 @@ class LaneHealth:
     """Of the steps that a lane was asked about.
 
     num_faults: steps without a decision to follow, by reason. fault_run, garbage_run, sound_run:
-    how many of a kind came last in a row; fault_since_ns: when the present run of faults began.
+    how many of a kind came last in a row; fault_since_ns, last_fault_ns: when the last run of
+    faults began, and its last one so far.
     fault_share: of the last steps, the newer the more.
     """
 
@@ -33,6 +34,7 @@ class LaneHealth:
     garbage_run: int = 0
     sound_run: int = 0
     fault_since_ns: int = 0
+    last_fault_ns: int = 0
     fault_share: float = 0.0
 
     def sound(self) -> None:
@@ -46,6 +48,7 @@ class LaneHealth:
         """There was none, since `reason`."""
         if self.fault_run == 0:
             self.fault_since_ns = now_ns
+        self.last_fault_ns = now_ns
         self.num_faults[reason] += 1
         self.sound_run = 0
         self.fault_run += 1

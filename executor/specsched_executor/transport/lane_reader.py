@@ -35,7 +35,7 @@ class AskedStep:
     """A step whose plan was asked for. lanes: whose doorbell was rung.
 
     rows: confidences published along with it, of the drafts that the step BEFORE it verifies.
-    Once its plan was read: lane and decision that are followed, if any, and when.
+    Once its plan was read: when that was, lane and decision that are followed, if any.
     """
 
     request: PlanRequest
@@ -63,19 +63,20 @@ class LaneReader:
 
         A switch that is begun happens here, at the first step whose plan the new lane has ready.
         """
-        active, switch = view.active, view.switch
-        if switch is not None and switch.step_id is not None:
-            active = switch.target
-        elif switch is not None and asked is not None:
-            outcome = self.judged(switch.target, step_id, asked)
-            if isinstance(outcome, StepDecision):
-                switch.step_id = step_id
-                return self._follow(switch.target, asked, outcome)
-        if active is None:
-            return FallbackReason.NO_SCHEDULER
+        followed = view.followed
         if asked is None:
-            return FallbackReason.LATE
-        return self._follow(active, asked, self.judged(active, step_id, asked))
+            return FallbackReason.NO_SCHEDULER if followed is None else FallbackReason.LATE
+        asked.read_ns = time.monotonic_ns()
+        fault = FallbackReason.NO_SCHEDULER
+        for lane in view.candidates():
+            outcome = self.judged(lane, step_id, asked)
+            if isinstance(outcome, StepDecision):
+                if view.switch is not None and lane is not followed:
+                    view.switch.step_id = step_id
+                return self._follow(lane, asked, outcome)
+            if lane is followed:
+                fault = outcome
+        return fault if followed is None else self._follow(followed, asked, fault)
 
     def judged(self, lane: Lane, step_id: int, asked: AskedStep) -> Outcome:
         """The lane's decision for `step_id`, or why there is none that may be followed."""
@@ -96,7 +97,6 @@ class LaneReader:
     @staticmethod
     def _follow(lane: Lane, asked: AskedStep, outcome: Outcome) -> Outcome:
         asked.lane = lane
-        asked.read_ns = time.monotonic_ns()
         if isinstance(outcome, StepDecision):
             asked.decision = outcome
             lane.health.sound()

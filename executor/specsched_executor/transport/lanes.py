@@ -81,10 +81,11 @@ class LaneSwitch:
 
     step_id: the first step that follows `target`, set once and by the engine's thread alone, at the
     first step whose plan `target` has ready. So the change falls between two steps and none of them
-    is without a plan because of it.
+    is without a plan because of it. yields: only if the active lane has none for that step.
     """
 
     target: Lane
+    yields: bool = False
     step_id: int | None = None
 
 
@@ -106,6 +107,14 @@ class LaneView:
         """The lane whose decisions count now."""
         has_switched = self.switch is not None and self.switch.step_id is not None
         return self.switch.target if self.switch is not None and has_switched else self.active
+
+    def candidates(self) -> tuple[Lane, ...]:
+        """Lanes to look into for a decision: the first that has one for the step is followed."""
+        followed, switch = self.followed, self.switch
+        lanes = () if followed is None else (followed,)
+        if switch is None or switch.step_id is not None:
+            return lanes
+        return (*lanes, switch.target) if switch.yields else (switch.target, *lanes)
 
 
 def _view(
@@ -180,14 +189,15 @@ class LaneTable:
             self._switch = None
             self._publish()
 
-    def begin_switch(self, lane: int) -> LaneSwitch:
+    def begin_switch(self, lane: int, *, yields: bool = False) -> LaneSwitch:
         """Have `lane`, which must be ready, count from the first step whose plan it has ready.
 
-        The engine says in the answer when that was; `activate` completes or takes it back.
+        yields: and for which the active lane has none. The engine says in the answer when that
+        was; `activate` completes or takes it back.
         """
         with self._lock:
             self._require_ready(lane)
-            self._switch = LaneSwitch(self._lanes[lane])
+            self._switch = LaneSwitch(self._lanes[lane], yields)
             self._publish()
             return self._switch
 

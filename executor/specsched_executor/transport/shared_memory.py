@@ -151,7 +151,8 @@ class SharedMemoryTransport:
         if self.embedded is not None:
             self.embedded.report(report)
         view, asked = self._lanes.view, self._asked.get(report.step_id)
-        if len(view.ready) > 1 and asked is not None:
+        num_shadows = len(view.ready) - (view.followed is not None)
+        if num_shadows and asked is not None:
             self._shadows.observe(view, asked, self._asked.get(report.step_id + 1), report)
 
     def calibration(self) -> ConfidenceCalibration | None:
@@ -205,9 +206,9 @@ class SharedMemoryTransport:
         """See LaneTable.activate."""
         self._lanes.activate(lane)
 
-    def begin_switch(self, lane: int) -> LaneSwitch:
+    def begin_switch(self, lane: int, *, yields: bool = False) -> LaneSwitch:
         """See LaneTable.begin_switch."""
-        return self._lanes.begin_switch(lane)
+        return self._lanes.begin_switch(lane, yields=yields)
 
     def lane(self, lane: int) -> Lane:
         """See LaneTable.lane."""

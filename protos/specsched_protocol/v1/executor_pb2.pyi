@@ -228,6 +228,7 @@ class AttachedScheduler(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FOR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     target: _builtins.str
@@ -240,6 +241,10 @@ class AttachedScheduler(_message.Message):
     active: _builtins.bool
     """Its decisions are followed."""
     role: _scheduler_pb2.LaneRole.ValueType
+    given_up_for: _builtins.str
+    """Why it was given up when it was followed last ("unresponsive", "livelocked", "garbage"); empty:
+    it was not. It stays until the scheduler is followed again.
+    """
     @_builtins.property
     def policy(self) -> _plan_pb2.PolicySpec: ...
     @_builtins.property
@@ -258,10 +263,11 @@ class AttachedScheduler(_message.Message):
         policy: _plan_pb2.PolicySpec | None = ...,
         role: _scheduler_pb2.LaneRole.ValueType = ...,
         comparison: _scheduler_pb2.LaneComparison | None = ...,
+        given_up_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "comparison", b"comparison", "epoch", b"epoch", "lane", b"lane", "name", b"name", "policy", b"policy", "role", b"role", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "comparison", b"comparison", "epoch", b"epoch", "given_up_for", b"given_up_for", "lane", b"lane", "name", b"name", "policy", b"policy", "role", b"role", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -581,9 +581,14 @@ class LaneStatus(_message.Message):
     ACTIVE_SCHEDULER_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FOR_FIELD_NUMBER: _builtins.int
     role: Global___LaneRole.ValueType
     active_scheduler: _builtins.str
     """Name of the scheduler that is followed, as its socket or address has it; empty: none."""
+    given_up_for: _builtins.str
+    """Why the scheduler that is told was given up ("unresponsive", "livelocked", "garbage"); empty: it
+    was not, or is followed again.
+    """
     @_builtins.property
     def comparison(self) -> Global___LaneComparison: ...
     @_builtins.property
@@ -597,10 +602,11 @@ class LaneStatus(_message.Message):
         active_scheduler: _builtins.str = ...,
         comparison: Global___LaneComparison | None = ...,
         members: _abc.Iterable[Global___LaneMember] | None = ...,
+        given_up_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "comparison", b"comparison", "members", b"members", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "comparison", b"comparison", "given_up_for", b"given_up_for", "members", b"members", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -118,7 +118,7 @@ class Attachment:
     async def _on_feature(self, request: pb.AttachRequest) -> None:
         match request.WhichOneof("message"):
             case "lane_status":
-                self.lane_control.status = request.lane_status
+                self.lane_control.on_status(request.lane_status)
                 is_followed = request.lane_status.role == pb.LANE_ROLE_ACTIVE
                 self.planning.telemetry.is_followed = is_followed
             case "lane_reply":

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import structlog
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.versions import common_features
 
 from .outbox import Outbox
 
 __all__ = ["LaneControl"]
+
+_log = structlog.get_logger(__name__)
 
 
 class LaneControl:
@@ -34,6 +37,18 @@ class LaneControl:
             executor_name=self._hello.executor_name,
             reply=await self._ask(wish, timeout_s),
         )
+
+    def on_status(self, status: pb.LaneStatus) -> None:
+        """The executor tells whether this scheduler is followed; that it was given up is logged."""
+        before = self.status.given_up_for if self.status else ""
+        self.status = status
+        if status.given_up_for and status.given_up_for != before:
+            _log.warning(
+                "given up",
+                executor=self._hello.executor_name,
+                reason=status.given_up_for,
+                active=status.active_scheduler,
+            )
 
     def on_reply(self, reply: pb.LaneReply) -> None:
         """The executor answered."""

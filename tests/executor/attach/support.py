@@ -34,6 +34,7 @@ class RecordingLanes:
         self._free = set(range(num_lanes))
         self._epochs = itertools.count(1)
         self.opened: dict[int, Lane] = {}
+        self.begun: LaneSwitch | None = None
 
     def open_lane(self, *, share_memory: bool = True) -> LaneOffer:
         with self.changed:
@@ -62,9 +63,10 @@ class RecordingLanes:
     def activate(self, lane: int | None) -> None:
         self._record("activate", lane)
 
-    def begin_switch(self, lane: int) -> LaneSwitch:
+    def begin_switch(self, lane: int, *, yields: bool = False) -> LaneSwitch:
         self._record("switch", lane)
-        return LaneSwitch(self.opened[lane])
+        self.begun = LaneSwitch(self.opened[lane], yields)
+        return self.begun
 
     def lane(self, lane: int) -> Lane:
         return self.opened[lane]

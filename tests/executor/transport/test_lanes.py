@@ -67,6 +67,34 @@ def test_garbage_of_the_target_does_not_complete_a_switch(transport: SharedMemor
     assert transport.lane(0).health.num_sound == 3
 
 
+def test_switch_that_yields_is_made_where_the_active_lane_has_no_plan(
+    transport: SharedMemoryTransport,
+):
+    old, new = attach(transport), attach(transport, activate=False)
+    switch = transport.begin_switch(1, yields=True)
+    transport.publish(None, make_request(7))
+    expected = old.decide(7)
+    new.decide(7)
+    assert transport.read(7) == expected
+    assert switch.step_id is None
+    transport.publish(None, make_request(8))
+    expected = new.decide(8)
+    assert transport.read(8) == expected
+    assert switch.step_id == 8
+
+
+def test_shadow_is_judged_while_nobody_is_followed(transport: SharedMemoryTransport):
+    shadow = attach(transport, activate=False)
+    for step in (7, 8):
+        transport.publish(None, make_request(step))
+        if step == 8:
+            shadow.decide(step)
+        assert transport.read(step) is FallbackReason.NO_SCHEDULER
+        transport.report(make_report(step))
+    health = transport.lane(0).health
+    assert (health.num_sound, health.num_faults) == (1, {FallbackReason.LATE: 1})
+
+
 def test_closing_the_target_takes_a_switch_back(transport: SharedMemoryTransport):
     old = attach(transport)
     attach(transport, activate=False)
