@@ -127,6 +127,11 @@ class Election:
         came_back = successor.name == self.elected
         return Transition(successor, SwitchReason.RETURNED if came_back else SwitchReason.STAND_IN)
 
+    def confirm(self, transition: Transition) -> None:
+        """`target` is followed already. One that stood in is elected by being promoted."""
+        if transition.reason is SwitchReason.PROMOTED:
+            self.elected = transition.target.name
+
     def is_void(self, transition: Transition) -> bool:
         """Whether what `transition` is for is over."""
         if transition.reason is SwitchReason.RETURNED and self.elected != transition.target.name:

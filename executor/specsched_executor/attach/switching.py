@@ -106,6 +106,7 @@ class SwitchDesk:
             return
         wish, now = self._wishes[0], time.monotonic()
         if wish.transition.target is self._election.active:
+            self._election.confirm(wish.transition)
             self._end(wish, SwitchOutcome(True, step_id=self._lanes.last_read_step_id() + 1))
             return
         if self._election.is_void(wish.transition):

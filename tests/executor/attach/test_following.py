@@ -27,7 +27,11 @@ class Session(AttachSession):
         offer = lanes.open_lane()
         super().__init__(endpoint, FACTS, offer, FAST, lambda: lanes.run_inline(offer.lane))
         self.replies: list[pb.LaneReply] = []
+        self.learns = False
         self.last_heard_ns = time.monotonic_ns()
+
+    def has(self, feature: pb.Feature.ValueType) -> bool:
+        return self.learns and feature == pb.FEATURE_LEARNED_STATE
 
     def send_lane_reply(self, reply: pb.LaneReply) -> None:
         self.replies.append(reply)
@@ -40,10 +44,15 @@ class Rig:
         self.sessions: dict[str, Session] = {}
         self._ids = itertools.count(1)
 
-    def join(self, *names: str) -> None:
+    def join(self, *names: str, learns: bool = False) -> None:
+        """learns: hands over what was learned, which takes until `rig.handed_over`."""
         for name in names:
             self.sessions[name] = Session(name, self.lanes)
+            self.sessions[name].learns = learns
             self.following.join(self.sessions[name])
+
+    def handed_over(self, name: str) -> None:
+        self.following.state_taken(self.sessions[name], "")
 
     def leave(self, name: str) -> None:
         self.following.leave(self.sessions.pop(name), "killed")
@@ -157,6 +166,19 @@ def test_promotion_outlives_the_return_of_the_one_elected_before(rig: Rig):
     rig.following.tick()
     assert promotion().done
     assert (rig.active, rig.following.elected_name) == ("c", "c")
+
+
+def test_promotion_of_a_stand_in_outlives_the_return_that_is_under_way(rig: Rig):
+    rig.join("a")
+    rig.leave("a")
+    rig.join("b", learns=True)
+    rig.join("a", learns=True)  # elected, so it is followed again once it knows what b learned
+    promotion = rig.promote("b")
+    assert promotion().done
+    rig.handed_over("a")
+    rig.following.tick()
+    assert rig.lanes.begun is None
+    assert (rig.active, rig.following.elected_name) == ("b", "b")
 
 
 def test_promoted_one_takes_over_when_the_active_one_dies_meanwhile(rig: Rig):
