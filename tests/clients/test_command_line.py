@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from specsched_client.cli import _plugins
 
 from tests.clients.conftest import FakeScheduler, Run
 from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving_in_thread
+from tests.terminal import shown_on_terminal
 
 ANSWER = "hello world good bye"
 NOBODY = "127.0.0.1:1"
@@ -136,23 +136,9 @@ def test_json_tells_errors_too(run: Run) -> None:
 
 
 def test_a_terminal_shows_all_prompts_side_by_side(target: str) -> None:
-    leader, follower = pty.openpty()
     script = "from specsched_client.cli import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "generate", "hello", "world", "--target", target],
-        stdout=follower,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
-    )
-    os.close(follower)
-    shown = b""
-    try:
-        while piece := os.read(leader, 65536):
-            shown += piece
-    except OSError:
-        pass  # how Linux tells that the other end has closed
-    os.close(leader)
-    assert process.wait() == 0
-    text = shown.decode()
+    command = [sys.executable, "-c", script, "generate", "hello", "world", "--target", target]
+    text = shown_on_terminal(command, "stdout")
     assert text.count(ANSWER) >= 2
     assert "3 of 4 drafts accepted" in text
     assert "\x1b[" in text

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import pty
 import subprocess
 import sys
 
 import pytest
 from specsched_protocol.logs import LogSampler
+
+from tests.terminal import shown_on_terminal
 
 SCRIPT = """
 import asyncio, logging, sys, warnings
@@ -65,22 +66,7 @@ def test_levels_hold_for_libraries_from_warning_up() -> None:
 
 
 def test_on_a_terminal_lines_are_for_people() -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, "info", "auto"],
-        stderr=follower,
-        env={**os.environ, "TERM": "xterm"},
-    )
-    os.close(follower)
-    shown = b""
-    try:
-        while piece := os.read(leader, 65536):
-            shown += piece
-    except OSError:
-        pass  # how Linux tells that the other end has closed
-    os.close(leader)
-    assert process.wait() == 0
-    text = shown.decode()
+    text = shown_on_terminal([sys.executable, "-c", SCRIPT, "info", "auto"], "stderr")
     assert "told" in text
     assert "library warning" in text
     assert "\x1b[" in text

@@ -54,6 +54,14 @@ class PluginGroup(TyperGroup):
         summary = SUMMARIES.get(cmd_name) if self._is_listing else None
         return _described(cmd_name, summary) if summary else _load(plugin)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. What is logged meanwhile is kept off its result; a server sets up logs of
+        its own."""
+        from specsched_protocol.logs import logs_on_stderr
+
+        with logs_on_stderr():
+            return super().invoke(ctx)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which lists the commands."""
         with self._listing():

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from specsched_protocol.logs import logs_on_stderr
 
 __all__ = ["evaluate"]
 
@@ -85,7 +84,7 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
             num_seqs=num_seqs,
         )
         fitted = None if calibration is None else CalibrationFile.read(calibration)
-        with logs_on_stderr(), progress_bar("answering") as progress:
+        with progress_bar("answering") as progress:
             report = evaluate_drafter(options, calibration=fitted, trace=trace, progress=progress)
     except (OSError, ValueError, RequestError, ModelLoadError, TokenizerError) as error:
         _fail(str(error))
