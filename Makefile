@@ -7,7 +7,7 @@ PYTHON ?= python3
 BENCH ?= tests/bench
 BENCH_DIR ?= docs/benchmarks/raw
 GPU_CHECK_DIR ?= .cache/gpu-check
-SOAK ?= --minutes 20
+SOAK ?= --minutes 20 --record
 TESTS ?= tests
 JOBS ?= 2
 RUN := .venv/bin/python -m
@@ -60,7 +60,7 @@ gpu-check: setup ## on a machine with a GPU: the tests and the kernel measuremen
 	$(RUN) pytest -m "gpu and bench" --timeout=0 --bench-dir="$(GPU_CHECK_DIR)" tests/bench
 	@$(RUN) scripts.gpu_table "$(GPU_CHECK_DIR)"
 
-soak: setup ## swap, kill and stop schedulers under load for 20 minutes (options: SOAK="--swaps 20 --kills 20")
+soak: setup ## swap, kill and stop schedulers under load for 20 minutes (options: SOAK="--swaps 20 --kills 20 --record")
 	$(RUN) scripts.soak $(SOAK)
 
 format: setup ## let ruff rewrite what it can

@@ -2,6 +2,8 @@
 
 python -m scripts.soak                    # 20 swaps, 20 kills
 python -m scripts.soak --minutes 20       # random faults for so long
+
+With --record the figures are kept as docs/benchmarks/README.md says.
 """
 
 from __future__ import annotations
@@ -13,19 +15,24 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from specsched_client import Sampling
 
+from tests.bench.recording import RAW_DIRECTORY, write_record
+
 from .installations import make_installations
 from .load import Load, reference_answers
 from .processes import SoakError, resources
-from .report import PhaseReport
+from .report import PhaseReport, growth_faults
 from .rig import Rig
 
 _QUIET_S = 5.0
+_NUM_WARM_UP_ANSWERS = 6
+"""For each client, before memory is looked at: steps of most sizes came by then."""
+_MAX_SAMPLES = 20
 
 
 def main() -> int:
@@ -41,6 +48,8 @@ def main() -> int:
     print(json.dumps(figures, indent=1))
     if options.out is not None:
         options.out.write_text(json.dumps(figures, indent=1) + "\n")
+    if options.record is not None:
+        print(f"soak: recorded in {_record(options, figures)}")
     return 1 if figures["faults"] else 0
 
 
@@ -64,15 +73,18 @@ def _soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def _run(rig: Rig, load: Load, events: Iterator[str], rng: random.Random) -> dict[str, Any]:
     reports = {kind: PhaseReport() for kind in ("quiet", "swap", "kill", "stall")}
+    load.pass_answers(_NUM_WARM_UP_ANSWERS)
     _phase(rig, load, reports, "quiet", rng)
-    before = resources(rig.executor.pid)
+    samples = [resources(rig.executor.pid)]
     for event in events:
         _phase(rig, load, reports, event, rng)
         print(f"soak: {event}, active: {rig.active()}, {reports[event].num_answers} answers by now")
+        samples.append(resources(rig.executor.pid))
         if load.faults:
             break
     _phase(rig, load, reports, "quiet", rng)
-    return {"reports": reports, "before": before, "after": resources(rig.executor.pid)}
+    samples.append(resources(rig.executor.pid))
+    return {"reports": reports, "samples": samples}
 
 
 def _phase(
@@ -114,6 +126,9 @@ def _figures(
     # A swap leaves no step without somebody to follow; late plans are the machine's.
     unexpected = set(reports["swap"].fallbacks) - {"late", "torn"}
     faults += [f"steps of swaps fell back: {reason}" for reason in unexpected]
+    samples = ran["samples"]
+    faults += growth_faults(samples[0], samples[-1])
+    every = -(-len(samples) // _MAX_SAMPLES)
     return {
         "faults": faults,
         "versions": sorted(rig.versions),
@@ -122,9 +137,30 @@ def _figures(
         "cpus": os.cpu_count(),
         "phases": {kind: report.to_json() for kind, report in reports.items()},
         "switches": dict(answer.num_switches),
-        "executor_before": ran["before"],
-        "executor_after": ran["after"],
+        "executor_before": samples[0],
+        "executor_after": samples[-1],
+        "executor_resident_mib": [each["resident_kib"] // 1024 for each in samples[::every]],
     }
+
+
+def _record(options: argparse.Namespace, figures: Mapping[str, Any]) -> Path:
+    """One record for either kind of run; its results are the phases, then the executor."""
+    if options.minutes:
+        bench, chosen = "soak_random_faults", f"--minutes {options.minutes:g}"
+    else:
+        bench, chosen = "soak_swaps_kills", f"--swaps {options.swaps} --kills {options.kills}"
+    phases = [{"phase": kind, **report} for kind, report in figures["phases"].items()]
+    shared = ("versions", "concurrency", "seed")
+    told = {name: value for name, value in figures.items() if name not in {*shared, "phases"}}
+    return write_record(
+        bench,
+        [*phases, told],
+        settings={name: figures[name] for name in shared}
+        | {"model": options.model.name if options.model else "default"}
+        | {"max_tokens": options.max_tokens},
+        command=f'make soak SOAK="{chosen} --record"',
+        directory=options.record,
+    )
 
 
 def _executor_options(options: argparse.Namespace) -> list[str]:
@@ -144,6 +180,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--directory", type=Path, help="where logs and installations are kept")
     parser.add_argument("--out", type=Path, help="file for the figures")
+    parser.add_argument(
+        "--record", type=Path, nargs="?", const=RAW_DIRECTORY, help="folder for a record"
+    )
     return parser.parse_args()
 
 

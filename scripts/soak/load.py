@@ -49,6 +49,14 @@ class Load:
             self._threads.append(thread)
             thread.start()
 
+    def pass_answers(self, number: int) -> None:
+        """Wait until every client had so many answers on average."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.phase.num_answers < number * len(self._threads) and not self.faults:
+            if time.monotonic() > deadline:
+                self.faults.append(f"{self.phase.num_answers} answers in {TIMEOUT_S:g} s")
+            time.sleep(0.1)
+
     def stop(self) -> None:
         """Let the requests in flight end, and wait for them."""
         self._stop.set()

@@ -11,7 +11,11 @@ from specsched_protocol.v1 import executor_pb2
 
 from .load import Phase
 
-__all__ = ["PhaseReport", "fallbacks_between", "gap_ms"]
+__all__ = ["PhaseReport", "fallbacks_between", "gap_ms", "growth_faults"]
+
+_MAX_MORE_MIB = 64
+_MAX_MORE = {"descriptors": 8, "threads": 8}
+"""What comes and goes with the schedulers that happen to be attached."""
 
 
 @dataclass
@@ -56,6 +60,16 @@ def fallbacks_between(
         for reason in after.num_fallback_steps
     }
     return {reason: number for reason, number in numbers.items() if number}
+
+
+def growth_faults(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """What grew more than it may in a process that keeps nothing of what is over."""
+    more_mib = (after["resident_kib"] - before["resident_kib"]) / 1024
+    faults = [f"memory grew by {more_mib:.0f} MiB"] if more_mib > _MAX_MORE_MIB else []
+    for name, most in _MAX_MORE.items():
+        if after[name] > before[name] + most:
+            faults.append(f"{name} grew from {before[name]} to {after[name]}")
+    return faults
 
 
 def gap_ms(gaps_s: list[float], quantile: float) -> float | None:

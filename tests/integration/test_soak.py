@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.soak.report import growth_faults
 from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 from tests.repository import ROOT
 
@@ -19,9 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def test_nothing_is_noticed_of_swaps_and_kills(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny")
-    out = tmp_path / "figures.json"
+    out, record_folder = tmp_path / "figures.json", tmp_path / "record"
     done = subprocess.run(
-        [*SOAK, "--model", model, "--directory", tmp_path, "--out", out],
+        [*SOAK, "--model", model, "--directory", tmp_path, "--out", out, "--record", record_folder],
         check=False,
         capture_output=True,
         text=True,
@@ -40,7 +41,19 @@ def test_nothing_is_noticed_of_swaps_and_kills(tmp_path: Path) -> None:
     assert figures["switches"]["promoted"] >= 3
     after_kills = ("lost", "returned", "stand_in")
     assert sum(figures["switches"].get(reason, 0) for reason in after_kills) >= 3
-    # Bounded: nothing is kept of schedulers that are gone.
+    # Nothing is kept of schedulers and requests that are gone: growth would be among the faults.
     before, after = figures["executor_before"], figures["executor_after"]
-    assert after["descriptors"] <= before["descriptors"] + 8
-    assert after["threads"] <= before["threads"] + 8
+    assert growth_faults(before, after) == []
+    (record,) = record_folder.iterdir()
+    recorded = json.loads(record.read_text())
+    assert recorded["command"] == 'make soak SOAK="--swaps 3 --kills 3 --record"'
+    assert [each.get("phase") for each in recorded["results"]] == [*phases, None]
+
+
+def test_growth_of_a_leak_is_a_fault() -> None:
+    before = {"resident_kib": 594 * 1024, "descriptors": 18, "threads": 14}
+    assert growth_faults(before, before | {"resident_kib": 640 * 1024, "descriptors": 24}) == []
+    assert growth_faults(before, before | {"resident_kib": 715 * 1024}) == [
+        "memory grew by 121 MiB"
+    ]
+    assert growth_faults(before, before | {"descriptors": 27}) == ["descriptors grew from 18 to 27"]
