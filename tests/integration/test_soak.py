@@ -18,7 +18,7 @@ SOAK = (sys.executable, "-m", "scripts.soak", "--swaps", "3", "--kills", "3")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_nothing_is_noticed_of_swaps_and_kills(tmp_path: Path) -> None:
+def test_nobody_notices(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny")
     out, record_folder = tmp_path / "figures.json", tmp_path / "record"
     done = subprocess.run(
