@@ -155,6 +155,11 @@ class Entry(Strict):
         """What tells entries apart."""
         return self.model, self.drafter, self.max_draft_tokens, self.cost_fingerprint
 
+    @property
+    def num_rows(self) -> tuple[int, int]:
+        """Drafts that taught its calibration, by sampling class."""
+        return self.calibration.greedy.num_rows, self.calibration.sampled.num_rows
+
     def learned_calibration(self) -> Calibration:
         """Its calibration for decisions."""
         parts = [self.calibration.greedy, self.calibration.sampled]

@@ -130,13 +130,17 @@ class Learner:
             draft_length=DraftLengthPart.of(self._policy, loads) if loads else None,
         )
 
+    def knows_more(self, entry: Entry) -> bool:
+        """Whether more drafts taught this learner than taught the entry."""
+        return sum(each.num_rows for each in self.calibrator.progress) > sum(entry.num_rows)
+
     def restore(self, entry: Entry) -> None:
         """Go on from what was learned elsewhere.
 
         The cost only where it was of this profile; draft lengths, which rest on the cost, only
         where it was of this policy too.
         """
-        self.calibrator.restore(entry.learned_calibration())
+        self.calibrator.restore(entry.learned_calibration(), entry.num_rows)
         if entry.cost_fingerprint != self.kind.cost_fingerprint:
             return
         if entry.cost is not None:

@@ -81,6 +81,15 @@ class LearningThread:
             self._planner.set_draft_length(self._learner.draft_length.plan)
             self._must_publish = True
 
+    def take_over(self, entry: Entry) -> bool:
+        """Go on from what another scheduler learned of the same executor, unless more is known here
+        already: one that is followed again has seen all that its successor saw. Whether it did."""
+        with self._lock:
+            if self._learner.knows_more(entry):
+                return False
+        self.restore(entry)
+        return True
+
     def begin_with(self, calibration: Calibration) -> None:
         """Go on from a calibration that was measured beforehand."""
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
+import structlog
 from specsched_protocol.plan import StepReport
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -28,6 +29,8 @@ from .transports import StepTransport
 from .wire import decision_message
 
 __all__ = ["Planning"]
+
+_log = structlog.get_logger(__name__)
 
 _MAX_REMEMBERED_POLICIES = 64
 _MAX_SILENCE_S = 10.0
@@ -113,14 +116,15 @@ class Planning:
         return write_state(LearnedState(entries=(self.learning.entry(),)))
 
     def take_state(self, document: str) -> None:
-        """Go on from what another scheduler learned of it; may wait for a fit.
+        """Go on from what another scheduler learned of it, if that is more; may wait for a fit.
 
         Raises StateError for a document that is none, or that knows nothing of its kind.
         """
         entry = LearnedStates(read_state(document), is_frozen=True).of(self._kind)
         if entry is None:
             raise StateError(f"nothing is in it of {self._kind}")
-        self.learning.restore(entry)
+        is_taken = self.learning.take_over(entry)
+        _log.info("offered what another scheduler learned", taken=is_taken)
 
     def _record(self, reports: list[StepReport]) -> None:
         if self._recorder is not None:

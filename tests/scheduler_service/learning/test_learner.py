@@ -222,6 +222,17 @@ def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
     assert learner.draft_length.plan.draft_tokens == K  # nothing is known of one request
 
 
+def test_who_was_taught_by_more_drafts_knows_more():
+    first = Learner(KIND, PROFILE)
+    teach(first, 30)
+    second = Learner(KIND, PROFILE)
+    assert first.knows_more(second.entry())
+    second.restore(first.entry())
+    assert not first.knows_more(second.entry())
+    teach(second, 10, begin=31)
+    assert second.knows_more(first.entry())
+
+
 def test_another_profile_begins_anew():
     learner = Learner(KIND, PROFILE)
     teach(learner, 100, verify_ms=5.0)

@@ -7,6 +7,7 @@ offline fit would. What is no better than the raw confidence on held-out request
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -106,9 +107,14 @@ class OnlineCalibrator:
             shares.append(PositionShare(num, *means))
         return shares
 
-    def restore(self, calibration: Calibration) -> None:
-        """Go on from `calibration`; what was observed so far is forgotten."""
+    def restore(self, calibration: Calibration, num_rows: Sequence[int] = (0, 0)) -> None:
+        """Go on from `calibration`; what was observed so far is forgotten.
+
+        num_rows: that taught it, by sampling class.
+        """
         self.calibration = calibration
+        for progress, num in zip(self.progress, num_rows, strict=True):
+            progress.num_rows = num
         k = calibration.max_draft_tokens
         self._memory = [_empty(k) for _ in range(NUM_CLASSES)]
         self._pending = [[] for _ in range(NUM_CLASSES)]
