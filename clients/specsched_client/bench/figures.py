@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from specsched_client._errors import InvalidRequestError, MissingDependencyError
 
+from .compare.pairing import Comparison, compare_results
 from .compare.result_file import MeasuredVariant, ResultFile
 from .load import ClosedLoop, Load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["budget_per_request", "draw_figures", "require_matplotlib"]
+__all__ = ["budget_per_request", "build_figures", "draw_figures", "require_matplotlib"]
 
 _FORMATS: Final = ("png", "svg")
 _SIZE_INCHES: Final = (7.0, 4.5)
 
 Curve = list[tuple[Load, MeasuredVariant]]
+_C = TypeVar("_C")
 
 
 def require_matplotlib() -> None:
@@ -32,21 +35,31 @@ def require_matplotlib() -> None:
 
 
 def draw_figures(files: Sequence[ResultFile], directory: Path) -> list[Path]:
-    """Draw throughput against interactivity, and budget against concurrency; returns the files.
+    """Draw `build_figures` into a folder; returns the files.
 
     Raises MissingDependencyError without matplotlib, InvalidRequestError where nothing can be
-    written there.
+    written there and for files that cannot be compared.
     """
     require_matplotlib()
-    curves = dict(_curves(files))
+    figures = build_figures(files)
+    paths = {directory / f"{name}.{kind}": name for name in figures for kind in _FORMATS}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return [
-            *_draw(curves, directory / "throughput", _draw_throughput),
-            *_draw(curves, directory / "budget", _draw_budget),
-        ]
+        for path, name in paths.items():
+            figures[name].savefig(path)
     except OSError as error:
         raise InvalidRequestError(f"{error.filename}: {error.strerror}") from error
+    return list(paths)
+
+
+def build_figures(files: Sequence[ResultFile]) -> dict[str, Figure]:
+    """Throughput against interactivity; budget and ratios against concurrency; by name."""
+    curves, ratios = dict(_curves(files)), _ratio_curves(compare_results(files))
+    return {
+        "throughput": _figure(curves, _draw_throughput, bottom=0.0),
+        "budget": _figure(curves, _draw_budget, bottom=0.0),
+        "ratios": _figure(ratios, _draw_ratios),
+    }
 
 
 def budget_per_request(variant: MeasuredVariant) -> float | None:
@@ -70,26 +83,33 @@ def _curves(files: Sequence[ResultFile]) -> Iterator[tuple[str, Curve]]:
             yield label, [(load, variant) for load, variant in measured if variant is not None]
 
 
-def _draw(
-    curves: dict[str, Curve], stem: Path, draw: Callable[[Axes, str, Curve], None]
-) -> list[Path]:
+def _ratio_curves(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    curves: dict[str, list[Comparison]] = {}
+    for each in comparisons:
+        sides = (each.compared, each.baseline)
+        names = [s.variant if each.is_one_session else f"{s.file}: {s.variant}" for s in sides]
+        curves.setdefault(" / ".join(names), []).append(each)
+    return curves
+
+
+def _figure(
+    curves: Mapping[str, _C], draw: Callable[[Axes, str, _C], None], bottom: float | None = None
+) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     for label, curve in curves.items():
         draw(axes, label, curve)
+    axes.set_ylim(bottom=bottom)  # once all is drawn: it ends the fitting of the upper end
     axes.grid(alpha=0.3)
-    if axes.has_data():
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
-    paths = [stem.with_suffix(f".{kind}") for kind in _FORMATS]
-    for path in paths:
-        figure.savefig(path)
-    return paths
+    return figure
 
 
 def _draw_throughput(axes: Axes, label: str, curve: Curve) -> None:
-    axes.set(xlabel="tokens/s of one user, median", ylabel="tokens/s of all", ylim=(0, None))
+    axes.set(xlabel="tokens/s of one user, median", ylabel="tokens/s of all")
     points = [
         (speeds.p50, variant.summary.tokens_per_s, load)
         for load, variant in curve
@@ -102,12 +122,37 @@ def _draw_throughput(axes: Axes, label: str, curve: Curve) -> None:
 
 
 def _draw_budget(axes: Axes, label: str, curve: Curve) -> None:
-    axes.set(xlabel="concurrency", ylabel="drafts allowed per request and step", ylim=(0, None))
+    axes.set(ylabel="drafts allowed per request and step")
     points = [
         (load.concurrency, budget)
         for load, variant in curve
         if isinstance(load, ClosedLoop) and (budget := budget_per_request(variant)) is not None
     ]
     if points:
-        axes.set_xscale("log", base=2)
+        _along_concurrency(axes)
         axes.plot([x for x, _ in points], [y for _, y in points], "o-", label=label)
+
+
+def _draw_ratios(axes: Axes, label: str, curve: list[Comparison]) -> None:
+    axes.set(ylabel="ratio of tokens/s, 95 % interval")
+    points = [
+        (each.load.concurrency, each.ratio) for each in curve if isinstance(each.load, ClosedLoop)
+    ]
+    if not points:
+        return
+    means = [ratio.mean for _, ratio in points]
+    # Where there is one round only, nothing is known of the spread.
+    below = [0.0 if ratio.low is None else ratio.mean - ratio.low for _, ratio in points]
+    above = [0.0 if ratio.high is None else ratio.high - ratio.mean for _, ratio in points]
+    _along_concurrency(axes)
+    axes.axhline(1.0, color="0.7", linewidth=1)
+    axes.errorbar([x for x, _ in points], means, [below, above], fmt="o-", capsize=3, label=label)
+
+
+def _along_concurrency(axes: Axes) -> None:
+    from matplotlib.ticker import NullLocator, StrMethodFormatter
+
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("concurrency")

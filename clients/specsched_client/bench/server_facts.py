@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specsched_protocol.v1.scheduler_pb2 import GetStatusResponse, Transport
+from specsched_protocol.v1.scheduler_pb2 import GetStatusResponse, LaneRole, Transport
 
 from specsched_client._async_client import AsyncClient
 from specsched_client._errors import UnsupportedError
@@ -32,11 +32,15 @@ class ExecutorFacts:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFacts:
-    """Of the scheduler whose policy is set; device, drafter and k are of its first executor."""
+    """Of the scheduler whose policy is set; what follows `policies` is of its first executor.
+
+    lane_role: whether that executor follows it; None where the executor does not tell.
+    """
 
     version: str
     policy: str
     policies: tuple[str, ...]
+    lane_role: str | None
     device: str | None
     drafter: str | None
     max_draft_tokens: int | None
@@ -61,10 +65,12 @@ async def ask_scheduler(target: str) -> SchedulerFacts:
     async with AsyncSchedulerClient(target) as scheduler:
         status: GetStatusResponse = await scheduler.status()
     models = [attachment.model for attachment in status.attachments]
+    roles = [each.lane_status.role for each in status.attachments if each.HasField("lane_status")]
     return SchedulerFacts(
         version=status.version,
         policy=policy_text(status.policy),
         policies=tuple(status.policies),
+        lane_role=LaneRole.Name(roles[0]) if roles else None,
         device=models[0].device if models else None,
         drafter=models[0].drafter if models else None,
         max_draft_tokens=models[0].max_draft_tokens if models else None,

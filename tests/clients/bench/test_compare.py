@@ -141,6 +141,24 @@ def test_budget_counts_per_request_and_step(tmp_path: Path) -> None:
     assert figures.budget_per_request(only) == pytest.approx(2.0)
 
 
+def test_all_points_are_within_the_pictures(tmp_path: Path) -> None:
+    loads = (ClosedLoop(1), ClosedLoop(4), OpenLoop(2.0))
+    speeds = {"off": [10.0, 11.0], "throughput": [200.0, 210.0]}
+    file = write(tmp_path / "a.json", dict.fromkeys(loads, speeds))
+    pictures = figures.build_figures(read_results([file]))
+    num_points = {"throughput": 3, "budget": 2, "ratios": 2}
+    for name, picture in pictures.items():
+        (axes,) = picture.axes
+        curves = [line for line in axes.get_lines() if line.get_marker() == "o"]
+        assert [len(line.get_xydata()) for line in curves] == [num_points[name]] * (
+            1 if name == "ratios" else 2
+        )
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        for x, y in (point for line in curves for point in line.get_xydata()):
+            assert left <= x <= right
+            assert low < y < high
+
+
 def test_the_command_prints_and_draws(run: Run, tmp_path: Path) -> None:
     files = [
         write(
@@ -158,7 +176,8 @@ def test_the_command_prints_and_draws(run: Run, tmp_path: Path) -> None:
     for words in ("concurrency 4", "b: throughput", "a: throughput", "Student's t", "drew"):
         assert words in out
     drawn = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert set(drawn) == {"throughput.png", "throughput.svg", "budget.png", "budget.svg"}
+    stems = ("throughput", "budget", "ratios")
+    assert set(drawn) == {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
     assert drawn["budget.png"].startswith(b"\x89PNG")
     assert b"<svg" in drawn["throughput.svg"]
     code, out, _ = run("bench", "compare", str(files[0]), "--json")

@@ -19,11 +19,13 @@ from specsched_client.bench.sweep.plan import SweepPlan
 from specsched_client.bench.sweep.run import Sweep
 from specsched_client.bench.sweep.state import SweepState
 from specsched_client.bench.sweep.verdict import Verdict, judge
+from specsched_protocol.v1 import scheduler_pb2
 
 from tests.clients.bench.known_server import TARGET, KnownServer
+from tests.clients.conftest import FakeScheduler, Run
 
-SPEEDS = {"off": 100.0, "fixed(k=1)": 130.0, "fixed(k=2)": 140.0, "throughput": 150.0}
-SPEEDS = {**SPEEDS, "fixed(0=1)": 130.0, "fixed(0=2)": 140.0}
+SPEEDS = {"off": 100.0, "fixed(0=1)": 130.0, "fixed(0=2)": 140.0, "throughput": 150.0}
+"""By policy as it travels: a parameter without a name has its place."""
 LOADS = (ClosedLoop(1), ClosedLoop(2))
 IDENTITY = {"model": "tiny", "k": 2}
 
@@ -227,3 +229,19 @@ def test_lengths_are_bounded_by_the_executors_drafts() -> None:
         plan().variants(None)
     with pytest.raises(InvalidRequestError, match="--policy off is one of the static settings"):
         plan(policy="off").variants(3)
+
+
+def test_a_scheduler_that_nobody_follows_is_not_swept(
+    run: Run, start_scheduler: Callable[..., FakeScheduler], tmp_path: Path
+) -> None:
+    class Shadow(FakeScheduler):
+        def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
+            status = super().GetStatus(request, context)
+            status.attachments[0].lane_status.role = scheduler_pb2.LANE_ROLE_SHADOW
+            return status
+
+    start_scheduler("second", Shadow())
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "hello"}')
+    code, _, error = run("bench", "sweep", "--prompts", str(prompts), "--output", str(tmp_path))
+    assert (code, "LANE_ROLE_SHADOW: its executor follows another" in error) == (2, True), error

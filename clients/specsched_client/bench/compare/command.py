@@ -25,8 +25,8 @@ def compare(
     figures: Annotated[
         Path | None,
         typer.Option(
-            help="Draw throughput against interactivity and budget against concurrency into this"
-            " folder, as PNG and SVG. Needs matplotlib."
+            help="Draw throughput against interactivity, budget and ratios against concurrency into"
+            " this folder, as PNG and SVG. Needs matplotlib."
         ),
     ] = None,
     json: JsonOption = False,

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from specsched_client._errors import ServerError
+from specsched_protocol.v1.scheduler_pb2 import LaneRole
+
+from specsched_client._errors import InvalidRequestError, ServerError
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.prompts import encode_prompts
 from specsched_client.bench.report import LoadResult, Report, load_result
 from specsched_client.bench.round import Workload
-from specsched_client.bench.server_facts import ask_executor, ask_scheduler
+from specsched_client.bench.server_facts import SchedulerFacts, ask_executor, ask_scheduler
 from specsched_client.bench.session import Progress, Session, Variant
 from specsched_client.bench.summary import RoundResult
 
@@ -31,6 +33,7 @@ async def run_sweep(
     Interrupted, it leaves every finished repeat in the state file and the policy as it was.
     """
     scheduler = await ask_scheduler(plan.scheduler_target)
+    _require_followed(plan, scheduler)
     variants = plan.variants(scheduler.max_draft_tokens)
     async with Session.open(variants, plan.scheduler_target, progress) as session:
         targets = dict.fromkeys(variant.target for variant in variants)
@@ -49,6 +52,15 @@ async def run_sweep(
     verdicts = [judge(_speeds(each.rounds), plan.policy) for each in results]
     report = Report(command, plan.settings(), executors, scheduler, results)
     return SweepReport(report, verdicts, plan.half_width)
+
+
+def _require_followed(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
+    followed = (None, LaneRole.Name(LaneRole.LANE_ROLE_ACTIVE))
+    if scheduler.lane_role not in followed:
+        raise InvalidRequestError(
+            f"{plan.scheduler_target} is {scheduler.lane_role}: its executor follows another"
+            " scheduler, so that its policies decide nothing; `specsched promote` changes that"
+        )
 
 
 class Sweep:
