@@ -45,11 +45,17 @@ expect.set_options(timeout=TIMEOUT_MS)
 @dataclass
 class Pair:
     scheduler: SchedulerProcess
+    shadow: SchedulerProcess
     executor: ExecutorProcess
 
     @property
     def url(self) -> str:
         return f"http://{address(self.scheduler)}/"
+
+    def is_at_rest(self) -> bool:
+        """Whether every step that was decided has been reported and learned from."""
+        found = self.metrics()
+        return found["specsched_reports_total",] >= found["specsched_decisions_total",]
 
     def metrics(self) -> dict[tuple[str, ...], float]:
         return values(fetch(address(self.scheduler)))
@@ -64,10 +70,16 @@ def pair(tmp_path_factory) -> Iterator[Pair]:
         scheduler = stack.enter_context(start_scheduler(run_dir, *options))
         executor = stack.enter_context(start_executor(run_dir, "--max-num-seqs", "8"))
         executor.wait_until_attached()  # the first one is followed, the next one shadows it
-        stack.enter_context(start_scheduler(run_dir, *options, name="next"))
+        shadow = stack.enter_context(start_scheduler(run_dir, *options, name="next"))
         executor.wait_until_attached(count=2)
-        load(executor, PROMPTS[:4], num_tokens=32)
-        yield Pair(scheduler, executor)
+        yield Pair(scheduler, shadow, executor)
+
+
+@pytest.fixture(scope="module")
+def loaded(pair) -> Pair:
+    """After some requests."""
+    load(pair.executor, PROMPTS[:4], num_tokens=32)
+    return pair
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +117,22 @@ def table_of(page: Page, title: str) -> list[list[str]]:
 # ===================== What it says =====================
 
 
-def test_values_are_those_of_the_metrics(pair, browser):
-    reported = "specsched_reports_total"
-    wait_until(lambda: pair.metrics()[reported,] >= pair.metrics()["specsched_decisions_total",])
-    with watched(browser, pair.url) as it:
+def test_a_shadow_says_that_it_is_one(pair, browser):
+    with watched(browser, f"http://{address(pair.shadow)}/") as it:
         until_live(it.page)
-        found = pair.metrics()
+        expect(it.page.locator("#verdict")).to_contain_text("Shadow")
+        expect(it.page.locator("#verdict")).to_contain_text("default is followed.")
+        times = it.page.locator("figure", has_text="Step time")
+        expect(times.locator(".empty")).to_contain_text("Another scheduler is followed")
+        expect(times.locator("canvas")).to_have_count(0)
+    assert it.complaints == []
+
+
+def test_values_are_those_of_the_metrics(loaded, browser):
+    wait_until(loaded.is_at_rest)
+    with watched(browser, loaded.url) as it:
+        until_live(it.page)
+        found = loaded.metrics()
 
         def told(name: str) -> str:
             return it.page.locator(f"#plans data[data-name={name}]").get_attribute("value")
@@ -122,6 +144,12 @@ def test_values_are_those_of_the_metrics(pair, browser):
             ("num_policy_errors", "policy_error"),
         ):
             assert float(told(field)) == found["specsched_unanswered_requests_total", reason]
+        steps = values(fetch(address(loaded.executor)))
+        # The executor tells them each second.
+        wait_until(lambda: float(told("num_planned")) == steps["specsched_planned_steps_total",])
+        for (name, *labels), count in steps.items():
+            if name == "specsched_fallback_steps_total" and count:
+                assert float(told(f"fallback_{labels[0]}")) == count
         survival = table_of(it.page, "Survival by draft position")
         assert survival
         for position, predicted, observed in survival:
@@ -143,9 +171,9 @@ def test_values_are_those_of_the_metrics(pair, browser):
         assert it.page.locator("#identity").inner_text().startswith("0.")
 
 
-def test_each_chart_is_drawn_and_nothing_complains(pair, browser):
+def test_each_chart_is_drawn_and_nothing_complains(loaded, browser):
     for scheme in ("light", "dark"):
-        with watched(browser, pair.url, DESK, scheme) as it:
+        with watched(browser, loaded.url, DESK, scheme) as it:
             until_live(it.page)
             charts = it.page.locator("figure canvas")
             expect(charts).to_have_count(7)
@@ -186,8 +214,8 @@ LOWEST_CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_on_a_phone(pair, browser, scheme):
-    with watched(browser, pair.url, PHONE, scheme) as it:
+def test_it_fits_on_a_phone(loaded, browser, scheme):
+    with watched(browser, loaded.url, PHONE, scheme) as it:
         until_live(it.page)
         expect(it.page.locator("figure canvas")).to_have_count(7)
         width = it.page.evaluate("document.documentElement.scrollWidth")
@@ -200,14 +228,14 @@ NUM_CUT_OFF = """() => [...document.querySelectorAll("main *")].filter(each =>
   !each.closest(".table, details") && each.getBoundingClientRect().right > innerWidth + 1).length"""
 
 
-def test_what_happens_is_drawn_without_a_reload(pair, browser):
-    with watched(browser, pair.url) as it:
+def test_what_happens_is_drawn_without_a_reload(loaded, browser):
+    with watched(browser, loaded.url) as it:
         until_live(it.page)
         number = it.page.locator("#plans data[data-name=num_decisions]")
         before = float(number.get_attribute("value"))
-        load(pair.executor, PROMPTS[:2], num_tokens=8)
+        load(loaded.executor, PROMPTS[:2], num_tokens=8)
         wait_until(lambda: float(number.get_attribute("value")) > before)
-        after = pair.metrics()["specsched_decisions_total",]
+        after = loaded.metrics()["specsched_decisions_total",]
         wait_until(lambda: float(number.get_attribute("value")) == after)
     assert it.complaints == []
 
@@ -215,8 +243,8 @@ def test_what_happens_is_drawn_without_a_reload(pair, browser):
 # ===================== What it does =====================
 
 
-def test_a_button_promotes(pair, browser):
-    with watched(browser, pair.url) as it:
+def test_a_button_promotes(loaded, browser):
+    with watched(browser, loaded.url) as it:
         until_live(it.page)
         it.page.on("dialog", lambda dialog: dialog.accept())
         lanes = it.page.locator("#lanes")
@@ -226,17 +254,17 @@ def test_a_button_promotes(pair, browser):
             expect(lanes.locator("tr", has_text=name)).to_contain_text("active")
             expect(it.page.locator("#verdict")).to_contain_text(words)
             role = "shadow" if words else "active"
-            assert pair.metrics()["specsched_attachment_role", role] == 1
+            assert loaded.metrics()["specsched_attachment_role", role] == 1
     assert it.complaints == []
 
 
-def test_the_screenshot_of_the_readme(pair, browser, request):
+def test_the_screenshot_of_the_readme(loaded, browser, request):
     width, height = SCREENSHOT_SIZE
     if request.config.getoption("--update-screenshot"):
-        with watched(browser, pair.url, SCREENSHOT_SIZE) as it:
+        with watched(browser, loaded.url, SCREENSHOT_SIZE) as it:
             until_live(it.page)
             for num_requests in SCREENSHOT_LOADS:
-                load(pair.executor, PROMPTS[:num_requests], num_tokens=96)
+                load(loaded.executor, PROMPTS[:num_requests], num_tokens=96)
             it.page.screenshot(path=SCREENSHOT)
     picture = imread(SCREENSHOT)
     assert picture.shape[:2] == (height, width)
@@ -244,18 +272,18 @@ def test_the_screenshot_of_the_readme(pair, browser, request):
     assert f"docs/{SCREENSHOT.name}" in (ROOT / "README.md").read_text()
 
 
-def test_who_is_gone_is_told(pair, browser):
+def test_who_is_gone_is_told(loaded, browser):
     """The last test: it takes the executor away, then the scheduler."""
-    with watched(browser, pair.url) as it:
+    with watched(browser, loaded.url) as it:
         until_live(it.page)
-        pair.executor.terminate()
+        loaded.executor.terminate()
         expect(it.page.locator("#verdict")).to_contain_text("No executor is attached")
         expect(it.page.locator("#details")).to_be_hidden()
-        pair.scheduler.terminate()
+        loaded.scheduler.terminate()
         expect(it.page.locator("#notice")).to_contain_text("The scheduler ended at")
         expect(it.page.locator("#connection")).to_have_text("Scheduler ended")
-        at = address(pair.scheduler)
-        run_dir = pair.scheduler.socket_path.parent.parent
+        at = address(loaded.scheduler)
+        run_dir = loaded.scheduler.socket_path.parent.parent
         with start_scheduler(run_dir, "--http-address", at) as again:
             until_live(it.page)
             expect(it.page.locator("#notice")).to_be_hidden()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,7 @@ class AttachManager:
 
     One looks for sockets, one runs each session, one watches who is followed and compares the
     others. The engine thread is never entered: lanes are the only thing shared with it, through
-    `LaneHost`.
+    `LaneHost`. plan_outcomes: what each heartbeat tells of them; set before `start`.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class AttachManager:
         self._candidates = Candidates(self._config)
         self._following = Following(lanes, self._config.supervision)
         self._stopping = threading.Event()
+        self.plan_outcomes: Callable[[], pb.PlanOutcomes | None] = lambda: None
         self._threads: set[threading.Thread] = set()
         lanes.set_cost(facts.cost)
 
@@ -138,12 +139,14 @@ class AttachManager:
                 self._send_heartbeats()
 
     def _send_heartbeats(self) -> None:
-        step_id = self._facts.current_step_id()
+        heartbeat = pb.ExecutorHeartbeat(
+            step_id=self._facts.current_step_id(), plan_outcomes=self.plan_outcomes()
+        )
         with self._lock:
             sessions = self._candidates.sessions()
         for session in sessions:
             if session.ready:
-                session.send_heartbeat(step_id)
+                session.send_heartbeat(heartbeat)
         self._following.tell()
 
     def _dial(self, candidate: Candidate) -> None:

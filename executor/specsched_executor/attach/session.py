@@ -135,9 +135,8 @@ class AttachSession:
         """Tell the scheduler of a new cost profile."""
         self._outbox.put_latest(pb.AttachRequest(cost=cost))
 
-    def send_heartbeat(self, step_id: int) -> None:
+    def send_heartbeat(self, heartbeat: pb.ExecutorHeartbeat) -> None:
         """Tell the scheduler how far the executor is."""
-        heartbeat = pb.ExecutorHeartbeat(step_id=step_id)
         self._outbox.put_latest(pb.AttachRequest(heartbeat=heartbeat))
 
     def send_lane_status(self, status: pb.LaneStatus) -> None:

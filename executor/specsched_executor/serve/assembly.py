@@ -44,7 +44,14 @@ from .cost import cost_message
 from .device_choice import choose_device
 from .device_parts import build_parts, device_engine_config, graph_sizes
 from .drafter import build_drafter, choose_drafter, drafter_calibration
-from .facts import EXECUTOR_VERSION, executor_name, gateway_config, model_facts, model_name
+from .facts import (
+    EXECUTOR_VERSION,
+    executor_name,
+    gateway_config,
+    model_facts,
+    model_name,
+    plan_outcomes,
+)
 from .progress import status
 from .sizes import engine_config
 
@@ -141,6 +148,8 @@ def build_executor(config: ExecutorConfig) -> Executor:
             device=parts,
         )
         undo.pop_all()
+    if attacher is not None:
+        attacher.plan_outcomes = lambda: plan_outcomes(engine.stats())
     return Executor(loaded, engine, sizes, transport, attacher)
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from specsched_protocol.v1 import scheduler_pb2
 
 from specsched_executor.config import ExecutorConfig
-from specsched_executor.engine import EngineConfig
+from specsched_executor.engine import EngineConfig, EngineStats
 from specsched_executor.gateway import GatewayConfig, ServedModel
 from specsched_executor.model import LoadedModel
 
@@ -18,6 +18,7 @@ __all__ = [
     "gateway_config",
     "model_facts",
     "model_name",
+    "plan_outcomes",
     "served_model",
 ]
 
@@ -32,6 +33,14 @@ def model_name(config: ExecutorConfig, loaded: LoadedModel) -> str:
 def executor_name() -> str:
     """How logs and status tell executors of one machine apart."""
     return f"executor-{os.getpid()}"
+
+
+def plan_outcomes(stats: EngineStats) -> scheduler_pb2.PlanOutcomes:
+    """How many steps had a plan, and why others had none, for schedulers."""
+    return scheduler_pb2.PlanOutcomes(
+        num_planned_steps=stats.num_planned_steps,
+        num_fallback_steps={str(why): count for why, count in stats.num_fallback_steps.items()},
+    )
 
 
 def gateway_config(config: ExecutorConfig) -> GatewayConfig:

@@ -520,19 +520,71 @@ class ExecutorHeartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_ID_FIELD_NUMBER: _builtins.int
+    PLAN_OUTCOMES_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
+    @_builtins.property
+    def plan_outcomes(self) -> Global___PlanOutcomes: ...
     def __init__(
         self,
         *,
         step_id: _builtins.int = ...,
+        plan_outcomes: Global___PlanOutcomes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan_outcomes", b"plan_outcomes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_outcomes", b"plan_outcomes", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecutorHeartbeat: _TypeAlias = ExecutorHeartbeat  # noqa: Y015
+
+@_typing.final
+class PlanOutcomes(_message.Message):
+    """Steps with at least one draft present, since the executor started, whoever decided them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NumFallbackStepsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NUM_PLANNED_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_FALLBACK_STEPS_FIELD_NUMBER: _builtins.int
+    num_planned_steps: _builtins.int
+    """They carried out a scheduler's decision."""
+    @_builtins.property
+    def num_fallback_steps(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """They had none, by reason ("late", "no_scheduler", ...)."""
+
+    def __init__(
+        self,
+        *,
+        num_planned_steps: _builtins.int = ...,
+        num_fallback_steps: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_fallback_steps", b"num_fallback_steps", "num_planned_steps", b"num_planned_steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanOutcomes: _TypeAlias = PlanOutcomes  # noqa: Y015
 
 @_typing.final
 class SchedulerHeartbeat(_message.Message):
@@ -1749,6 +1801,7 @@ class AttachmentStatus(_message.Message):
     SECONDS_SINCE_HEARD_FIELD_NUMBER: _builtins.int
     LANE_STATUS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    PLAN_OUTCOMES_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     executor_name: _builtins.str
     lane: _builtins.int
@@ -1771,6 +1824,10 @@ class AttachmentStatus(_message.Message):
     def features(self) -> _containers.RepeatedScalarFieldContainer[Global___Feature.ValueType]:
         """Features that both ends use."""
 
+    @_builtins.property
+    def plan_outcomes(self) -> Global___PlanOutcomes:
+        """From the executor's last heartbeat; absent where it does not tell."""
+
     def __init__(
         self,
         *,
@@ -1786,10 +1843,11 @@ class AttachmentStatus(_message.Message):
         seconds_since_heard: _builtins.float = ...,
         lane_status: Global___LaneStatus | None = ...,
         features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
+        plan_outcomes: Global___PlanOutcomes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "counters", b"counters", "lane_status", b"lane_status", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "counters", b"counters", "lane_status", b"lane_status", "model", b"model", "plan_outcomes", b"plan_outcomes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "plan_outcomes", b"plan_outcomes", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lane_status: _TypeAlias = _typing.Literal["lane_status"]  # noqa: Y015
     _WhichOneofArgType__lane_status: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status"]  # noqa: Y015

@@ -13,6 +13,8 @@ from specsched_scheduler.telemetry.snapshot import ExecutorSnapshot, HistogramSn
 __all__ = ["cautions", "quantile"]
 
 MAX_MISSED_SHARE = 0.01
+MIN_PLANS = 100
+"""Below, one that is late says nothing: the first ones often are."""
 MAX_PLAN_S = 0.005
 MAX_FROZEN_STEPS = 64
 MAX_REPAIRED_SHARE = 0.001
@@ -25,6 +27,7 @@ def cautions(snapshot: Snapshot, executor: ExecutorSnapshot) -> tuple[str, ...]:
     """In the order in which they matter."""
     return (
         *_decisions(executor),
+        *_fallbacks(executor),
         *_confidences(executor),
         *_step_times(snapshot, executor),
     )
@@ -46,11 +49,29 @@ def _decisions(executor: ExecutorSnapshot) -> Iterator[str]:
     asked = decisions.num_decisions + missed
     if decisions.num_policy_errors:
         yield f"The policy raised {decisions.num_policy_errors} times: those steps fell back."
-    if missed > MAX_MISSED_SHARE * asked:
-        yield f"{missed} of {asked} plan requests had no answer: is the machine starved of CPU?"
+    if missed > MAX_MISSED_SHARE * asked and asked >= MIN_PLANS:
+        yield (
+            f"{missed} of {asked} plan requests had no answer since the executor attached: is the"
+            " machine starved of CPU?"
+        )
     slow = quantile(decisions.latency_s, 0.99)
-    if slow is not None and slow > MAX_PLAN_S:
+    if slow is not None and slow > MAX_PLAN_S and asked >= MIN_PLANS:
         yield f"One plan in a hundred takes {slow * 1e3:.0f} ms or about as long."
+
+
+def _fallbacks(executor: ExecutorSnapshot) -> Iterator[str]:
+    it = executor.plan_outcomes
+    if it is None:
+        return
+    reasons = {why: count for why, count in it.num_fallback.items() if why != "no_scheduler"}
+    num_fallback = sum(reasons.values())
+    asked = it.num_planned + num_fallback
+    if num_fallback > MAX_MISSED_SHARE * asked and asked >= MIN_PLANS:
+        most = max(reasons, key=lambda reason: reasons[reason])
+        yield (
+            f"{num_fallback} of {asked} steps had no plan in time since the executor started, most"
+            f" of them: {most}."
+        )
 
 
 def _confidences(executor: ExecutorSnapshot) -> Iterator[str]:

@@ -66,10 +66,10 @@ def verdict(snapshot: Snapshot, executor: ExecutorSnapshot) -> Verdict:
         return _not_followed(
             snapshot, executor, "Suspended: the executor does not trust its decisions for now."
         )
-    if executor.decisions.newest is None:
+    if executor.decisions.num_draft_tokens == 0:
         return Verdict(
             "waiting",
-            "No drafts yet: nothing had to be decided since the executor attached.",
+            "No drafts yet: nothing was to be chosen since the executor attached.",
             "Steps are planned where requests are being answered and drafts are present.",
         )
     tone, headline, evidence = _judged(snapshot, executor)

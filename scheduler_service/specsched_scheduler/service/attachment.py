@@ -38,7 +38,7 @@ class Attachment:
         self._outbox = Outbox()
         self.lane_control = LaneControl(hello, self._outbox)
         self._last_heard = time.monotonic()
-        self._executor_step_id = 0
+        self._heard = pb.ExecutorHeartbeat()
         self.end_reason = "the stream ended"
         self.slot = 0
         # Who cannot tell whom it follows has one scheduler.
@@ -91,6 +91,7 @@ class Attachment:
 
     def status(self) -> pb.AttachmentStatus:
         """What GetStatus tells of it."""
+        heard = self._heard
         return pb.AttachmentStatus(
             boot_id=self.hello.boot_id,
             executor_name=self.hello.executor_name,
@@ -100,7 +101,8 @@ class Attachment:
             model=self.hello.model,
             model_state=self.planning.model_state,
             counters=self.planning.counters(),
-            executor_step_id=self._executor_step_id,
+            executor_step_id=heard.step_id,
+            plan_outcomes=heard.plan_outcomes if heard.HasField("plan_outcomes") else None,
             seconds_since_heard=time.monotonic() - self._last_heard,
             lane_status=self.lane_control.status,
             features=self.lane_control.features,
@@ -166,7 +168,7 @@ class Attachment:
                     case "cost":
                         self.planning.set_cost(request.cost)
                     case "heartbeat":
-                        self._executor_step_id = request.heartbeat.step_id
+                        self._heard = request.heartbeat
                     case "detach":
                         reason = f"the executor detached: {request.detach.reason}"
                         break

@@ -46,6 +46,7 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
             cost=cost,
             choice=_choice(view.table, telemetry.decisions.newest),
             step_times=_step_times(telemetry),
+            plan_outcomes=_plan_outcomes(status),
             learning=_learning(view, status.counters),
             lanes=tuple(map(_lane, lane.members)),
         )
@@ -172,6 +173,15 @@ def _step_times(telemetry: AttachmentTelemetry) -> shot.StepTimeSnapshot:
         plain_s=steps.plain_s,
         ratios=_histogram(steps.ratios),
         newest=steps.newest,
+    )
+
+
+def _plan_outcomes(status: pb.AttachmentStatus) -> shot.PlanOutcomesSnapshot | None:
+    if not status.HasField("plan_outcomes"):
+        return None
+    told = status.plan_outcomes
+    return shot.PlanOutcomesSnapshot(
+        told.num_planned_steps, dict(sorted(told.num_fallback_steps.items()))
     )
 
 

@@ -7,7 +7,7 @@ gets: the dataclasses below, field by field, with numbers that are no JSON (NaN,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "LaneSnapshot",
     "LearningSnapshot",
     "NewestDecision",
+    "PlanOutcomesSnapshot",
     "Snapshot",
     "StepCost",
     "StepTimeSnapshot",
@@ -142,6 +143,15 @@ class LearningSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanOutcomesSnapshot:
+    """Steps with drafts since the executor started, as it counts them: with a plan of whatever
+    scheduler, and without, by reason."""
+
+    num_planned: int
+    num_fallback: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class LaneSnapshot:
     """A scheduler that the executor is attached to, this one among them."""
 
@@ -156,7 +166,8 @@ class LaneSnapshot:
 class ExecutorSnapshot:
     """One attached executor. role: "" before it told; lanes: as it told them last.
 
-    choice: None before the first decision, and without a cost model.
+    choice: None before the first decision, and without a cost model. plan_outcomes: None where it
+    does not tell.
     """
 
     slot: int
@@ -173,6 +184,7 @@ class ExecutorSnapshot:
     cost: CostSnapshot
     choice: Choice | None
     step_times: StepTimeSnapshot
+    plan_outcomes: PlanOutcomesSnapshot | None
     learning: LearningSnapshot
     lanes: tuple[LaneSnapshot, ...]
 

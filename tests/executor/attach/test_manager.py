@@ -242,10 +242,13 @@ def test_policy_change_heartbeats_and_cost_updates_flow(run_dir, lanes, attacher
     manager = attacher()
     scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"), script)
     eventually(manager.attachments)
+    outcomes = pb.PlanOutcomes(num_planned_steps=3, num_fallback_steps={"late": 1})
+    manager.plan_outcomes = lambda: outcomes
     manager.update_cost(plan_pb2.CostModel(fingerprint="second"))
     changing.set()
     eventually(lambda: manager.attachments()[0].policy.name == "fixed")
     eventually(lambda: any(r.heartbeat.step_id == 42 for r in scheduler.received))
+    eventually(lambda: any(r.heartbeat.plan_outcomes == outcomes for r in scheduler.received))
     eventually(lambda: any(r.cost.fingerprint == "second" for r in scheduler.received))
     scheduler.stop()
     # Whoever comes later is told the new profile at once.

@@ -16,6 +16,7 @@ from specsched_scheduler.telemetry.snapshot import (
     HistogramSnapshot,
     LearningSnapshot,
     NewestDecision,
+    PlanOutcomesSnapshot,
     Snapshot,
     StepCost,
     StepTimeSnapshot,
@@ -79,6 +80,7 @@ def executor(*, decisions: Any = None, confidences: Any = None, **changes: Any) 
         cost=CostSnapshot("ok", False, 64, (1, 32, 64), (9.0, 20.0, 30.0), (9.0, 20.0, 30.0)),
         choice=CHOICE,
         step_times=StepTimeSnapshot(1000, 10.0, 10.0, 15.0, HistogramSnapshot((), (), 0.0), None),
+        plan_outcomes=PlanOutcomesSnapshot(990, {"late": 10, "no_scheduler": 500}),
         learning=LearningSnapshot(1000, 0, 0, 0, 0),
         lanes=(),
     )

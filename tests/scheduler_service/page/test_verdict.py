@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 from specsched_scheduler.page.payload import payload
 from specsched_scheduler.page.verdict import verdict
-from specsched_scheduler.telemetry.snapshot import CostSnapshot, HistogramSnapshot
+from specsched_scheduler.telemetry.snapshot import (
+    CostSnapshot,
+    HistogramSnapshot,
+    PlanOutcomesSnapshot,
+)
 
 from tests.scheduler_service.page.snapshots import (
     CHOICE,
@@ -84,7 +88,7 @@ def test_no_cost_model_is_no_verdict():
 
 
 def test_no_drafts_yet():
-    told = of(executor(decisions={"newest": None, "seconds": ()}, choice=None))
+    told = of(executor(decisions={"num_draft_tokens": 0}))
     assert (told.tone, "No drafts yet" in told.headline, told.why) == ("waiting", True, "")
 
 
@@ -158,6 +162,10 @@ def test_each_choice_has_its_reason(changes, policy, words):
         ({"decisions": {"num_invalid": 11}}, "11 of 1011 plan requests had no answer"),
         ({"decisions": {"num_policy_errors": 2}}, "The policy raised 2 times"),
         (
+            {"plan_outcomes": PlanOutcomesSnapshot(989, {"late": 9, "torn": 2})},
+            "11 of 1000 steps had no plan in time since the executor started, most of them: late.",
+        ),
+        (
             {"decisions": {"latency_s": HistogramSnapshot((0.001, 0.01), (980, 20, 0), 0.1)}},
             "One plan in a hundred takes 10 ms",
         ),
@@ -179,6 +187,9 @@ def test_what_has_an_alert_is_told(changes, words):
     "changes",
     [
         {"decisions": {"num_missed": 10}},
+        {"plan_outcomes": None},
+        {"plan_outcomes": PlanOutcomesSnapshot(90, {"late": 9})},
+        {"decisions": {"num_decisions": 90, "num_missed": 9}},
         {"decisions": {"latency_s": HistogramSnapshot((0.001, 0.01), (991, 9, 0), 0.1)}},
         {"confidences": {"num_frozen_steps": 64}},
         {"confidences": {"num_frozen_steps": None}},

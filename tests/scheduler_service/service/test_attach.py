@@ -76,12 +76,16 @@ async def test_new_cost_profile_prices_the_next_step(scheduler, executor):
     async with executor.attached(scheduler) as stream:
         assert (await executor.decide(0.3)).budget == 0
         await stream.send(cost=flat)
-        await stream.send(heartbeat=pb.ExecutorHeartbeat(step_id=77))
+        outcomes = pb.PlanOutcomes(num_planned_steps=5, num_fallback_steps={"late": 2})
+        heartbeat = pb.ExecutorHeartbeat(step_id=77, plan_outcomes=outcomes)
+        assert not (await scheduler.status()).attachments[0].HasField("plan_outcomes")
+        await stream.send(heartbeat=heartbeat)
 
         async def taken() -> bool:
             return (await scheduler.status()).attachments[0].executor_step_id == 77
 
         await _until(taken)
+        assert (await scheduler.status()).attachments[0].plan_outcomes == outcomes
         assert (await executor.decide(0.3)).budget == ALL_DRAFTS
 
 

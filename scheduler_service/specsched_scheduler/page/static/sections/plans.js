@@ -1,31 +1,56 @@
-// Plans: answered, not answered and why, and how fast.
+// Plans: on time or not and why, answered or not and why, and how fast.
 
 import { fillTable, make, setText } from "../dom.js";
-import { count, duration, percent, share } from "../format.js";
+import { count, duration, percent } from "../format.js";
+
+const REASONS = {
+  late: "late",
+  no_scheduler: "from nobody, none was followed",
+  torn: "torn in memory",
+  stale_source: "of stale confidences",
+  wrong_epoch: "of an earlier attachment",
+  impossible: "impossible",
+};
 
 export function plansSection() {
   const summary = make("p", { className: "summary" });
   const table = make("table", { className: "rows", id: "plans" });
-  const element = make("div", { className: "card" }, make("h2", {}, "Plans"), summary, table);
-  const draw = ({ decisions: it }) => {
-    const unanswered = it.num_missed + it.num_invalid;
-    const answered = share(it.num_decisions, it.num_decisions + unanswered);
-    setText(summary, `Answered: ${percent(answered, 2)} of the plan requests. A step without a plan in time runs by the fallback; no request notices.`);
-    fillTable(table, ["since the executor attached", ""], rows(it).map(([label, value, name]) => [label, cell(value, name)]));
+  const element = make("div", { className: "card" }, make("h2", {}, "Plans on time and fallbacks"), summary, table);
+  const draw = ({ decisions, plan_outcomes: outcomes }) => {
+    setText(summary, onTime(outcomes));
+    const rows = [...steps(outcomes), ...requests(decisions)];
+    fillTable(table, ["", "so far"], rows.map(([label, value, name]) => [label, cell(value, name)]));
   };
   return { element, draw };
 }
 
+function onTime(outcomes) {
+  if (!outcomes) return "The executor does not tell how many steps had their plan in time.";
+  const fallbacks = Object.values(outcomes.num_fallback).reduce((sum, each) => sum + each, 0);
+  const asked = outcomes.num_planned + fallbacks;
+  if (!asked) return "No step had drafts yet.";
+  return `${percent(outcomes.num_planned / asked, 2)} of ${count(asked)} steps with drafts had a plan in time, of whichever scheduler. The others ran by the fallback; no request notices.`;
+}
+
 // [label, text or number, name for those who read the page by program]
-function rows(it) {
+
+function steps(outcomes) {
+  if (!outcomes) return [];
+  const fallbacks = Object.entries(outcomes.num_fallback).filter(([, number]) => number > 0);
   return [
-    ["answered", it.num_decisions, "num_decisions"],
+    ["steps with a plan in time", outcomes.num_planned, "num_planned"],
+    ...fallbacks.map(([why, number]) => [`fell back: plan ${REASONS[why] ?? why}`, number, `fallback_${why}`]),
+  ];
+}
+
+function requests(it) {
+  return [
+    ["plan requests answered here", it.num_decisions, "num_decisions"],
     ["overtaken by a newer request", it.num_missed, "num_missed"],
     ["refused as impossible", it.num_invalid, "num_invalid"],
     ["policy raised", it.num_policy_errors, "num_policy_errors"],
-    ["reads of shared memory repeated", it.num_torn_reads, "num_torn_reads"],
-    ["half of the plans take at most", duration(quantile(it.latency_s, 0.5)), "latency_p50"],
-    ["99 in a hundred take at most", duration(quantile(it.latency_s, 0.99)), "latency_p99"],
+    ["half are answered within", duration(quantile(it.latency_s, 0.5)), "latency_p50"],
+    ["99 in a hundred within", duration(quantile(it.latency_s, 0.99)), "latency_p99"],
   ];
 }
 
