@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from specsched_protocol.console import to_stdout
 
 from specsched_scheduler.decision.calibration import GREEDY, NUM_CLASSES
 from specsched_scheduler.learning.calibration.observations import Observations
@@ -72,7 +72,7 @@ def calibrate(  # noqa: PLR0917 - options of the command
         typer.echo(json.dumps({name: _answer(fit) for name, fit in fits.items()}))
         return
     for name, fit in fits.items():
-        Console().print(_table(name, fit))
+        to_stdout().print(_table(name, fit))
 
 
 def _read(traces: list[Path], is_greedy: bool | None) -> dict[int, Observations]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from specsched_protocol.console import to_stdout
 
 from specsched_scheduler.decision import DecisionError, DecisionFlags, DecisionOutcome
 from specsched_scheduler.decision.wire import DEFAULT_POLICY, decide_message
@@ -41,7 +41,7 @@ def plan(
     if as_json:
         typer.echo(_to_json(document, outcomes))
     else:
-        Console().print(_table(document, outcomes))
+        to_stdout().print(_table(document, outcomes))
 
 
 def plan_text(text: str) -> str:

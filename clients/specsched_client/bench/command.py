@@ -120,7 +120,7 @@ def serve(
     if json:
         typer.echo(report.to_json())
     else:
-        from specsched_client.cli._console import to_stdout
+        from specsched_protocol.console import to_stdout
 
         from .table import load_table
 

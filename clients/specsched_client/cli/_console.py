@@ -6,25 +6,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-__all__ = ["bar_line", "bare_table", "print_json", "sparkline", "to_stdout"]
+__all__ = ["bar_line", "bare_table", "print_json", "sparkline"]
 
-_PIPE_COLUMNS = 1000
 _LEVELS = "▁▂▃▄▅▆▇█"
 """Eighths of a cell."""
-
-
-def to_stdout() -> Console:
-    """Colours and control characters on a terminal only; NO_COLOR turns colours off there, too.
-
-    What goes into a pipe is not folded, whatever COLUMNS says: programs read it line by line.
-    """
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
-    return console
 
 
 def print_json(value: Any) -> None:

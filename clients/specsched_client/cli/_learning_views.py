@@ -12,12 +12,13 @@ from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from specsched_protocol.console import to_stdout
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_client import SchedulerClient
 from specsched_client._errors import MissingDependencyError
-from specsched_client.cli._console import print_json, to_stdout
+from specsched_client.cli._console import print_json
 from specsched_client.cli._discovery import find_scheduler
 
 _BAR_CELLS = 32

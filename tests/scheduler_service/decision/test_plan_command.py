@@ -58,15 +58,13 @@ def test_command_names_a_file_that_is_not_there(app: typer.Typer, tmp_path: Path
     assert "No such file" in result.stderr
 
 
-def test_the_table_cuts_nothing_at_80_columns(app: typer.Typer) -> None:
+def test_a_pipe_gets_the_table_neither_cut_nor_folded(app: typer.Typer) -> None:
     document = {"name": "a_name_that_has_no_room", "request": GOOD}
     result = CliRunner().invoke(
         app, ["-"], input=json.dumps(document), env={"COLUMNS": "80", "TERM": "dumb"}
     )
-    header, *rows = result.stdout.splitlines()
+    header, row = result.stdout.splitlines()
     assert header.split() == [
         *("request", "policy", "budget", "verify_lens", "tokens", "ms", "model", "flags")
     ]
-    assert "…" not in result.stdout
-    name_width = header.index("policy")
-    assert "".join(row[:name_width].strip() for row in rows) == "a_name_that_has_no_room"
+    assert row.split()[0] == "a_name_that_has_no_room"

@@ -52,7 +52,7 @@ def compare(
         }
         typer.echo(json_module.dumps(document, indent=2, allow_nan=False))
         return
-    from specsched_client.cli._console import to_stdout
+    from specsched_protocol.console import to_stdout
 
     console = to_stdout()
     console.print(comparison_table(comparisons))

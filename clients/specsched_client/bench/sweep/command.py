@@ -131,7 +131,7 @@ def _show(report: SweepReport, output: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(report.to_json())
     else:
-        from specsched_client.cli._console import to_stdout
+        from specsched_protocol.console import to_stdout
 
         console = to_stdout()
         for table in report.tables():

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from rich.text import Text
+from specsched_protocol.console import to_stdout
 
-from specsched_client.cli._console import print_json, to_stdout
+from specsched_client.cli._console import print_json
 from specsched_client.cli._status_report import gather_report
 from specsched_client.cli.doctor.clocks import check_clocks
 from specsched_client.cli.doctor.directory import check_run_dir, check_sockets

@@ -8,8 +8,9 @@ import signal
 from typing import Self
 
 from rich.live import Live
+from specsched_protocol.console import to_stdout
 
-from specsched_client.cli._console import print_json, to_stdout
+from specsched_client.cli._console import print_json
 from specsched_client.cli.top.feed import Feed, Reading
 from specsched_client.cli.top.figures import make_frame
 from specsched_client.cli.top.frame import Frame
