@@ -25,7 +25,7 @@ from tests.bench.simulator.workload import Workload
 STATEMENT = "A simulation: an instrument for choosing, not evidence about the product."
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 THROUGHPUT, FULL_DRAFTS = Variant("throughput"), Variant("throughput", learns_draft_length=False)
-FAIR = Variant("throughput(fairness=1)")
+FAIR = [Variant(f"throughput(fairness={alpha})") for alpha in (1, 2, 4)]
 
 
 # ===================== Short runs, for the suite =====================
@@ -107,7 +107,7 @@ def _fairness(machine, settings):
     for concurrency in (16, 64):
         workload = Workload(load_recordings("sampled"), concurrency)
         name, fixed = best_fixed(workload, machine, **settings)
-        for variant in (THROUGHPUT, FAIR, Variant("throughput(fairness=4)")):
+        for variant in (THROUGHPUT, *FAIR):
             found = runs(variant, workload, machine, **settings)
             result = {"feature": "fairness", "concurrency": concurrency, "policy": str(variant)}
             for quantile in (0.5, 0.95):
