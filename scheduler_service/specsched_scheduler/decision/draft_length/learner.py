@@ -122,7 +122,7 @@ class _AtLoad:
         self.averages = averages
         self.draft_tokens = averages.max_draft_tokens
         self._load = load
-        self._probing = Probing(averages.max_draft_tokens)
+        self._probing = Probing(averages.max_draft_tokens, 1 << load)
         self._min_evidence = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * 2.0**load)
         self._changed_at: int | None = None
 

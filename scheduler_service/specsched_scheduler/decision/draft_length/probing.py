@@ -17,7 +17,8 @@ from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS, Draf
 __all__ = ["Probing"]
 
 MIN_PROBE_PERIOD, MAX_PROBE_PERIOD_OFF, MAX_PROBE_PERIOD = 32, 128, 512
-"""Steps from probe to probe: the limits of the last two are without drafts, and with some."""
+"""Steps from probe to probe: the limits of the last two are without drafts, and with some. Between
+the first two, never fewer than there are requests: a probe of many tells more, and costs more."""
 MAX_PROBE_STEPS = 10
 """Steps of a probe that follows a promising one, at most."""
 FOLLOW_UP_REQUEST_STEPS = 64
@@ -31,15 +32,16 @@ _HOPE = 1.02
 class Probing:
     """The probes at one batch size. period: steps from one to the next."""
 
-    def __init__(self, max_draft_tokens: int) -> None:
+    def __init__(self, max_draft_tokens: int, num_requests: int) -> None:
         self._max_draft_tokens = max_draft_tokens
-        self.period, self._steps = MIN_PROBE_PERIOD, MIN_PROBE_STEPS
+        self._min_period = min(max(MIN_PROBE_PERIOD, num_requests), MAX_PROBE_PERIOD_OFF)
+        self.period, self._steps = self._min_period, MIN_PROBE_STEPS
         self._num_probes = 0
         self._speeds: list[float] = []  # of the steps of the probe that is under way
 
     def restart(self) -> None:
         """Probe soon: the length or the load is another."""
-        self.period, self._steps = MIN_PROBE_PERIOD, MIN_PROBE_STEPS
+        self.period, self._steps = self._min_period, MIN_PROBE_STEPS
         self._speeds.clear()
 
     def go_on(self, period: int) -> None:
@@ -65,7 +67,7 @@ class Probing:
         self._speeds.clear()
         self._num_probes += 1
         if is_promising:
-            self.period, self._steps = MIN_PROBE_PERIOD, _follow_up_steps(num_sampling)
+            self.period, self._steps = self._min_period, _follow_up_steps(num_sampling)
         else:
             limit = MAX_PROBE_PERIOD if draft_tokens else MAX_PROBE_PERIOD_OFF
             self.period, self._steps = min(2 * self.period, limit), MIN_PROBE_STEPS
