@@ -6,7 +6,9 @@ import ast
 import hashlib
 import importlib.util
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache as remembered
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ config: Any = _config
 """numba's settings, whose attributes are made at run time."""
 
 _OURS = "specsched_"
+_MAX_KEPT = 4
+"""Folders that are kept of a module: its own, that of a version to roll back to, two in work."""
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -30,7 +34,7 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
     the cache lies in a folder named for the content of the function's module and of all modules of
     this project that it imports: below NUMBA_CACHE_DIR where that is set, else beside the sources,
     or in the user's cache folder where those are read-only. Where nothing can be written, nothing
-    is kept.
+    is kept. Of each module the folders that were used last are kept.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -52,8 +56,34 @@ def _folder(source: Path, configured: str) -> Path | None:
     digest = hashlib.sha256()
     for path in sorted(_sources(source)):
         digest.update(path.read_bytes())
-    name = f"compiled-{digest.hexdigest()[:16]}"
-    return next((each / name for each in _parents(source, configured) if _writable(each)), None)
+    module = f"compiled-{source.parent.name}-{source.stem}-"
+    name = module + digest.hexdigest()[:16]
+    parent = next((each for each in _parents(source, configured) if _writable(each)), None)
+    if parent is None:
+        return None
+    _use(parent / name)
+    _remove_oldest(parent, module)
+    return parent / name
+
+
+def _use(folder: Path) -> None:
+    """Mark `folder` as used now."""
+    with suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        os.utime(folder)
+
+
+def _remove_oldest(parent: Path, module: str) -> None:
+    """Remove what was used longest ago.
+
+    Another process may use it: numba compiles what it does not find, and makes a folder anew that
+    it wants to write into.
+    """
+    with suppress(OSError):
+        found = [each for each in parent.iterdir() if each.name.startswith(module)]
+        found.sort(key=lambda folder: folder.stat().st_mtime_ns, reverse=True)
+        for folder in found[_MAX_KEPT:]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parents(source: Path, configured: str) -> Iterator[Path]:

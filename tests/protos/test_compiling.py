@@ -101,6 +101,35 @@ def test_change_of_the_function_itself_is_seen_whatever_its_age(package: Path) -
     assert bake(package) == "205 0"
 
 
+def test_only_what_was_used_last_is_kept(package: Path) -> None:
+    def kept() -> list[str]:
+        return sorted(each.name for each in (package / "__pycache__").glob("compiled-*-oven-*"))
+
+    assert bake(package) == "201 0"
+    (first,) = kept()
+    for number in range(2, 7):
+        rewrite(package / "oven.py", _FILES["oven.py"].replace("+ 1", f"+ {number}"))
+        assert bake(package) == f"{200 + number} 0"
+        rewrite(package / "oven.py", _FILES["oven.py"])
+        assert bake(package) == "201 1"  # used in between, so it outlives the others
+    assert len(kept()) == 4
+    assert first in kept()
+    assert list((package / "__pycache__").glob("compiled-*-heat-*"))
+
+
+def test_process_whose_folder_is_removed_meanwhile_goes_on(package: Path) -> None:
+    program = """
+import pathlib, shutil, sys
+from specsched_oven.oven import bake
+for folder in pathlib.Path(sys.path[1]).rglob("compiled-*"):
+    shutil.rmtree(folder)
+print(bake(100), bake(1.5))
+"""
+    root = Path(specsched_protocol.__file__).parents[1]
+    assert run(program, package.parent, root) == "201 4.0"
+    assert bake(package) == "201 1"
+
+
 def test_cache_goes_where_numba_is_told_to(package: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "cache"
     assert bake(package, NUMBA_CACHE_DIR=str(elsewhere)) == "201 0"
