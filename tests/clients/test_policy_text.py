@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from specsched_client import InvalidRequestError
-from specsched_client._policy import policy_text, to_policy_spec
+from specsched_client._policy import to_policy_spec
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import plan_pb2
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.wire import policy_from_message, policy_to_message

@@ -6,11 +6,12 @@ drafts.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -222,6 +223,25 @@ def test_shadow_takes_over_from_the_dead_and_election_outlives_all_of_them(rig: 
         rig.start(green="fixed(1)")
         until(lambda: rig.active() == "green")
         assert rig.switches("returned") > 0
+
+
+def shared_descriptors(pid: int) -> Iterator[tuple[str, bool]]:
+    """Memory, events and sockets of a process, and whether each is closed on exec."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            what = str(descriptor.readlink())
+            info = Path(f"/proc/{pid}/fdinfo/{descriptor.name}").read_text()
+            flags = next(line for line in info.splitlines() if line.startswith("flags:"))
+            if what.startswith(("/memfd:", "anon_inode:[eventfd]", "socket:")):
+                yield what, bool(int(flags.split()[1], 8) & os.O_CLOEXEC)
+
+
+def test_no_descriptor_outlives_an_exec(rig: Rig) -> None:
+    (blue,) = rig.start(blue="fixed(7)")
+    for pid in (blue.pid, rig.executor.pid):
+        found = list(shared_descriptors(pid))
+        assert len(found) > 3
+        assert [what for what, is_closed in found if not is_closed] == []
 
 
 def test_stopped_scheduler_is_given_up_and_may_come_back_as_a_shadow(rig: Rig) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from specsched_client import AsyncClient, AsyncSchedulerClient, FakeTransport
-from specsched_client._policy import policy_text
 from specsched_client.bench import round as bench_round
 from specsched_client.bench.session import Session
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
 NUM_TOKENS = 4

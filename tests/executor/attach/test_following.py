@@ -207,6 +207,16 @@ def test_request_of_another_epoch_is_refused(rig: Rig):
     assert session.replies[0].reason == "the request is of epoch 99, this is 2"
 
 
+def test_requests_that_wait_are_bounded(rig: Rig):
+    rig.join("a", "b")
+    waiting = [rig.promote("b") for _ in range(16)]
+    assert rig.promote("b")().reason == "16 requests are waiting"
+    rig.engine_switches()
+    for _ in waiting:
+        rig.following.tick()
+    assert all(each().done for each in waiting)
+
+
 def test_failing_scheduler_is_given_up_and_everybody_can_see_why(rig: Rig):
     rig.join("a", "b")
     rig.fail("a")

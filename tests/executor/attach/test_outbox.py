@@ -11,6 +11,7 @@ from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.shm import RegionShape
+from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from tests.protos.builders import make_report, make_request, make_rows
@@ -40,6 +41,16 @@ def test_messages_come_in_order_and_end_after_those_put_before_closing():
     outbox.put(heartbeat(2))
     outbox.close()
     assert [message.heartbeat.step_id for message in outbox.messages()] == [1, 2]
+
+
+def test_peer_that_takes_nothing_gets_no_more_than_a_few_messages_and_the_end():
+    outbox = Outbox()
+    for step_id in range(1000):
+        outbox.put(heartbeat(step_id))
+        outbox.put_latest(pb.AttachRequest(cost=plan_pb2.CostModel(fingerprint=str(step_id))))
+    *ordered, cost = outbox.messages()
+    assert [each.heartbeat.step_id for each in ordered] == list(range(64))
+    assert cost.cost.fingerprint == "999"
 
 
 def test_a_waiting_reader_is_woken_by_each_kind_of_news(transport, lane):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import stat
 import threading
 
@@ -141,6 +142,26 @@ async def test_message_beyond_the_limit_is_refused(start):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await scheduler.stub.SetPolicy(pb.SetPolicyRequest(policy=spec), timeout=10)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_calls_beyond_the_limit_are_refused_and_the_others_go_on(start, monkeypatch):
+    monkeypatch.setattr("specsched_scheduler.service.server._MAX_CALLS", 3)
+    scheduler = await start()
+    request = pb.WatchDecisionsRequest(max_per_second=1)
+    watching = [scheduler.stub.WatchDecisions(request, timeout=60) for _ in range(3)]
+    for call in watching:
+        await call.initial_metadata()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await scheduler.status()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    watching.pop().cancel()
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                assert await scheduler.status()
+                break
+    for call in watching:
+        call.cancel()
 
 
 async def test_fault_of_our_own_is_logged_but_not_told(scheduler, monkeypatch):
