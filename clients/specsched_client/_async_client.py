@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from types import TracebackType
-from typing import Self
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg_grpc_proto.generated import common_pb2
 from specsched_protocol.v1 import executor_pb2
 
 from specsched_client import _methods as methods
+from specsched_client._connected import AsyncConnected
 from specsched_client._deadline import Deadline
 from specsched_client._generation import (
     Generation,
@@ -28,7 +27,7 @@ from specsched_client._transport import AsyncGrpcTransport, AsyncTransport
 from specsched_client._types import Completion, Delta, Prompt
 
 
-class AsyncClient:
+class AsyncClient(AsyncConnected):
     """Calls one executor from one event loop; close it, or use it as a context manager.
 
     target: host:port. transport: the wire, if not gRPC to `target`. Every method raises one of
@@ -38,24 +37,9 @@ class AsyncClient:
     def __init__(
         self, target: str = DEFAULT_TARGET, *, transport: AsyncTransport | None = None
     ) -> None:
-        self._transport = transport or AsyncGrpcTransport(target)
+        super().__init__(transport or AsyncGrpcTransport(target))
         self._codec: HuggingFaceCodec | None = None
         self._codec_lock = asyncio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._transport.close()
 
     # ===================== Generation =====================
 

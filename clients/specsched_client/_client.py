@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator, Sequence
-from types import TracebackType
-from typing import Self
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg_grpc_proto.generated import common_pb2
 from specsched_protocol.v1 import executor_pb2
 
 from specsched_client import _methods as methods
+from specsched_client._connected import Connected
 from specsched_client._deadline import Deadline
 from specsched_client._generation import (
     Generation,
@@ -28,7 +27,7 @@ from specsched_client._transport import GrpcTransport, Transport
 from specsched_client._types import Completion, Delta, Prompt
 
 
-class Client:
+class Client(Connected):
     """Calls one executor. Thread-safe; close it, or use it as a context manager.
 
     target: host:port. transport: the wire, if not gRPC to `target`. Every method raises one of
@@ -36,24 +35,9 @@ class Client:
     """
 
     def __init__(self, target: str = DEFAULT_TARGET, *, transport: Transport | None = None) -> None:
-        self._transport = transport or GrpcTransport(target)
+        super().__init__(transport or GrpcTransport(target))
         self._codec: HuggingFaceCodec | None = None
         self._codec_lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
 
     # ===================== Generation =====================
 

@@ -35,12 +35,6 @@ def to_policy_spec(policy: str | plan_pb2.PolicySpec) -> plan_pb2.PolicySpec:
     return spec
 
 
-def policy_text(policy: plan_pb2.PolicySpec) -> str:
-    """The policy as `to_policy_spec` reads it."""
-    inside = ", ".join(f"{name}={value:.15g}" for name, value in sorted(policy.parameters.items()))
-    return f"{policy.name}({inside})" if inside else policy.name
-
-
 def _parameter(policy: str, text: str) -> tuple[str | None, float]:
     match = _PARAMETER.fullmatch(text)
     try:

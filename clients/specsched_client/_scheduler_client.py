@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from types import TracebackType
-from typing import Self
 
 from grpc_health.v1 import health_pb2
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
 from specsched_client import _methods as methods
+from specsched_client._connected import AsyncConnected, Connected
 from specsched_client._policy import to_policy_spec
 from specsched_client._targets import DEFAULT_TIMEOUT_S
 from specsched_client._transport import AsyncGrpcTransport, AsyncTransport, GrpcTransport, Transport
 
 
-class SchedulerClient:
+class SchedulerClient(Connected):
     """Calls one scheduler; close it, or use it as a context manager.
 
     target: unix:/path/of/its.sock or host:port. Every method raises one of `SpecschedError`.
     """
 
     def __init__(self, target: str, *, transport: Transport | None = None) -> None:
-        self._transport = transport or GrpcTransport(target)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
+        super().__init__(transport or GrpcTransport(target))
 
     def status(
         self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
@@ -112,26 +96,11 @@ class SchedulerClient:
         return self._transport.stream(methods.WATCH_DECISIONS, request, timeout_s)
 
 
-class AsyncSchedulerClient:
+class AsyncSchedulerClient(AsyncConnected):
     """The same from one event loop."""
 
     def __init__(self, target: str, *, transport: AsyncTransport | None = None) -> None:
-        self._transport = transport or AsyncGrpcTransport(target)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._transport.close()
+        super().__init__(transport or AsyncGrpcTransport(target))
 
     async def status(
         self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S

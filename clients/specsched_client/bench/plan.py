@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specsched_protocol.policy_text import policy_text
+
 from specsched_client._errors import InvalidRequestError
-from specsched_client._policy import policy_text, to_policy_spec
+from specsched_client._policy import to_policy_spec
 from specsched_client._sampling import Sampling
 from specsched_client.cli._discovery import find_scheduler, find_schedulers
 

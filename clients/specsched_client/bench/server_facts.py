@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1.scheduler_pb2 import GetStatusResponse, LaneRole, Transport
 
 from specsched_client._async_client import AsyncClient
 from specsched_client._errors import UnsupportedError
-from specsched_client._policy import policy_text
 from specsched_client._scheduler_client import AsyncSchedulerClient
 
 __all__ = ["ExecutorFacts", "SchedulerFacts", "ask_executor", "ask_scheduler"]

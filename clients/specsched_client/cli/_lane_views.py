@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from specsched_protocol.console import to_stdout
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
-from specsched_client._policy import policy_text
 from specsched_client.cli._console import bare_table, print_json
 
 __all__ = ["print_changes", "print_diff", "print_lanes", "role_text", "transport_text"]

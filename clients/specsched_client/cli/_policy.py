@@ -28,8 +28,9 @@ def get_policy(
     json: JsonOption = False,
 ) -> None:
     """Print the policy that decides now."""
+    from specsched_protocol.policy_text import policy_text
+
     from specsched_client import SchedulerClient
-    from specsched_client._policy import policy_text
     from specsched_client.cli._discovery import find_scheduler
 
     name, target = find_scheduler(run_dir, scheduler)
@@ -57,8 +58,10 @@ def set_policy(
     json: JsonOption = False,
 ) -> None:
     """Replace the policy between two decisions; nothing is restarted."""
+    from specsched_protocol.policy_text import policy_text
+
     from specsched_client import SchedulerClient
-    from specsched_client._policy import policy_text, to_policy_spec
+    from specsched_client._policy import to_policy_spec
     from specsched_client.cli._discovery import find_scheduler
 
     wanted = to_policy_spec(policy)

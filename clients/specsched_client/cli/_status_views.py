@@ -9,9 +9,9 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.table import Table
 from specsched_protocol.console import to_stdout
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2
 
-from specsched_client._policy import policy_text
 from specsched_client.cli._console import print_json
 from specsched_client.cli._lane_views import role_text, transport_text
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
 from .session import AttachSession
 
-__all__ = ["AttachTotals", "AttachmentInfo", "policy_text"]
+__all__ = ["AttachTotals", "AttachmentInfo"]
 
 
 @dataclass(slots=True)
@@ -111,9 +112,3 @@ class AttachmentInfo:
             "lane": self.lane,
             "active": self.active,
         }
-
-
-def policy_text(policy: plan_pb2.PolicySpec) -> str:
-    """A policy as it is written in options."""
-    parameters = ", ".join(f"{key}={value:g}" for key, value in policy.parameters.items())
-    return f"{policy.name}({parameters})" if parameters else policy.name

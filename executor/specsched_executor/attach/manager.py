@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 from specsched_protocol.handoff import HandoffError
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -20,7 +21,7 @@ from specsched_executor.transport.lanes import LaneError
 from .candidates import Candidate, Candidates
 from .endpoints import SchedulerEndpoint
 from .following import Following
-from .info import AttachmentInfo, AttachTotals, policy_text
+from .info import AttachmentInfo, AttachTotals
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .session import AttachSession, SessionError
 

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from specsched_protocol.policy_text import policy_text
+
 from specsched_client._errors import InvalidRequestError
-from specsched_client._policy import policy_text, to_policy_spec
+from specsched_client._policy import to_policy_spec
 from specsched_client._sampling import Sampling
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.machine import describe_machine, versions

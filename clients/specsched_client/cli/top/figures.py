@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
-from specsched_client._policy import policy_text
 from specsched_client.cli._lane_views import role_text, transport_text
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 from specsched_client.cli.top.feed import Reading
