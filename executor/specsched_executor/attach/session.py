@@ -118,11 +118,15 @@ class AttachSession:
                     if self.ready:
                         timer.cancel()
             except grpc.RpcError as error:
+                # It is the call itself. With what it and this session know of each other, either
+                # would keep its descriptors until garbage is collected.
+                error.with_traceback(None)
                 raise SessionError(self._cancel_reason or _reason(error)) from None
             finally:
                 timer.cancel()
                 self._outbox.close()
                 call.cancel()
+                self._cancel_call = None
         raise SessionError("it ended the stream", in_order=True)
 
     def _connect(self, options: list[tuple[str, int]]) -> grpc.Channel:

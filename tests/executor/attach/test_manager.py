@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import socket
 import threading
 
@@ -267,3 +269,26 @@ def test_stop_detaches_closes_lanes_and_leaves_no_thread(run_dir, lanes, attache
     assert any(r.detach.reason for r in scheduler.received)
     assert not [t for t in threading.enumerate() if t.name.startswith("attach-")]
     scheduler.stop()
+
+
+def test_lost_schedulers_leave_no_descriptor_until_garbage_is_collected(run_dir, lanes, attacher):
+    def attach_and_lose() -> None:
+        lanes.calls.clear()
+        scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+        eventually(lambda: ("activate", 0) in lanes.calls)
+        scheduler.stop()
+        eventually(lambda: ("close", 0) in lanes.calls)
+        lanes.opened.clear()
+
+    attacher()
+    attach_and_lose()
+    gc.collect()
+    gc.disable()
+    try:
+        num_open = len(os.listdir("/proc/self/fd"))
+        for _ in range(16):
+            attach_and_lose()
+        # Some are gRPC's own, for as long as it likes.
+        eventually(lambda: len(os.listdir("/proc/self/fd")) < num_open + 8)
+    finally:
+        gc.enable()
