@@ -43,7 +43,7 @@ class Case:
     bar: float
 
 
-NGRAM_CASES = (Case("code", 0.0, (1,), 1.15),)
+NGRAM_CASES = (Case("code", 0.0, (1,), 1.15), Case("chat", 1.0, (1, 4, 16), 0.97))
 DSPARK_CASES = (Case("code", 0.0, (1,), 1.3), Case("chat", 1.0, (1, 16), 0.97))
 
 
