@@ -83,13 +83,23 @@ def open_trace_files(path: Path) -> Iterator[OpenTraceFile]:
     """The same without their steps; closed when the next one is asked for."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise TraceError(f"{path}: no .parquet file is there")
+        raise TraceError(f"{path}: {_why_no_file(path)}")
     for file in files:
         try:
             with pq.ParquetFile(file) as parquet:
                 yield OpenTraceFile(file, parquet, _facts(file, parquet.schema_arrow))
         except (OSError, pa.ArrowInvalid) as error:
             raise TraceError(f"{file}: {error}") from error
+
+
+def _why_no_file(directory: Path) -> str:
+    if not any(directory.glob("*.part")):
+        return "no .parquet file is there"
+    return (
+        "only unfinished files (.part) are there. Wait some seconds: a scheduler that runs ends its"
+        " file soon after the first step. What one that was killed left behind cannot be read;"
+        " record anew"
+    )
 
 
 def _facts(path: Path, schema: pa.Schema) -> dict[str, str]:

@@ -23,7 +23,6 @@ _log = structlog.get_logger(__name__)
 _MAX_WAITING_STEPS = 256
 """Steps kept for their report, which comes one step later or never."""
 _MAX_BATCHES = 64
-_ROWS_PER_WRITE = 512
 
 Item = tuple[str, Any]
 
@@ -81,25 +80,26 @@ class TraceRecorder:
             self.num_left_out += num_steps
 
     def _run(self) -> None:
-        pending: list[dict[str, Any]] = []
         try:
-            while (item := self._queue.get()) is not None:
-                pending = self._take(item, pending)
-            self._writer.write(pending)
+            while (item := self._next()) is not None:
+                self._take(item)
             self._writer.close()
         except (OSError, ValueError) as error:  # a full disk; deciding goes on
             _log.exception("trace ended", reason=str(error))
             while self._queue.get() is not None:
                 pass
 
-    def _take(self, item: Item, pending: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _next(self) -> Item | None:
+        """What comes next; meanwhile the writer ends its file when that is due."""
+        while True:
+            try:
+                return self._queue.get(timeout=self._writer.due_in_s)
+            except queue.Empty:
+                self._writer.close_if_due()
+
+    def _take(self, item: Item) -> None:
         kind, content = item
         if kind == "describe":
-            self._writer.write(pending)
             self._writer.describe(content)
-            return []
-        pending += [to_row(step, report) for step, report in content]
-        if len(pending) < _ROWS_PER_WRITE:
-            return pending
-        self._writer.write(pending)
-        return []
+        else:
+            self._writer.write([to_row(step, report) for step, report in content])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,25 @@ __all__ = ["TraceWriter"]
 
 _SUFFIX = ".parquet"
 _UNFINISHED = ".part"
+_ROWS_PER_GROUP = 512
 
 
 class TraceWriter:
     """One attachment's files. One thread. Raises OSError where the folder cannot be written.
 
-    A file that is being written has another suffix: it is none of a reader's business.
+    A file that is being written has another suffix: it is none of a reader's business. It is ended
+    by its size, or `max_file_age_s` after its first step. clock: seconds, monotonic.
     """
 
-    def __init__(self, config: TraceConfig, name: str) -> None:
+    def __init__(
+        self, config: TraceConfig, name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._config = config
         self._name = name
+        self._clock = clock
         self._metadata: Mapping[str, str] = {}
+        self._rows: list[Mapping[str, Any]] = []
+        self._due_s: float | None = None
         self._writer: pq.ParquetWriter | None = None
         self._path = config.directory
         self._num_files = 0
@@ -42,23 +49,43 @@ class TraceWriter:
             self._metadata = dict(metadata)
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append steps; one row group."""
-        if not rows:
-            return
-        if self._writer is None:
-            self._writer = self._begin()
-        self._writer.write_table(pa.Table.from_pylist(list(rows), schema=self._schema()))
-        if self._path.stat().st_size >= self._config.max_file_bytes:
+        """Append steps."""
+        if rows and self._due_s is None:
+            self._due_s = self._clock() + self._config.max_file_age_s
+        self._rows += rows
+        if len(self._rows) >= _ROWS_PER_GROUP:
+            self._write_group()
+            if self._path.stat().st_size >= self._config.max_file_bytes:
+                self.close()
+        self.close_if_due()
+
+    @property
+    def due_in_s(self) -> float | None:
+        """Seconds until `close_if_due` has something to do, at least 0; None: nothing waits."""
+        return None if self._due_s is None else max(0.0, self._due_s - self._clock())
+
+    def close_if_due(self) -> None:
+        """End the file whose first step has waited long enough."""
+        if self.due_in_s == 0.0:
             self.close()
 
     def close(self) -> None:
         """End the file that is being written, so that it can be read."""
+        if self._rows:
+            self._write_group()
+        self._due_s = None
         if self._writer is None:
             return
         self._writer.close()
         self._writer = None
         self._path.rename(self._path.with_suffix(""))
         self._make_room()
+
+    def _write_group(self) -> None:
+        if self._writer is None:
+            self._writer = self._begin()
+        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema()))
+        self._rows = []
 
     def _schema(self) -> pa.Schema:
         return SCHEMA.with_metadata(
