@@ -21,6 +21,7 @@ from specsched_client.cli._options import (
 from .compare.command import compare
 from .progress import show_progress
 from .sweep.command import sweep
+from .termination import sigterm_as_ctrl_c
 
 __all__ = ["bench"]
 
@@ -113,7 +114,7 @@ def serve(
         run_dir=run_dir,
         scheduler=scheduler,
     )
-    with show_progress() as progress:
+    with show_progress() as progress, sigterm_as_ctrl_c():
         report = asyncio.run(run_plan(plan, progress, command=["specsched", *sys.argv[1:]]))
     if output is not None:
         output.write_text(report.to_json() + "\n", encoding="utf-8")

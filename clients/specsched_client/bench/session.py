@@ -11,6 +11,7 @@ from typing import Protocol
 from specsched_client._async_client import AsyncClient
 from specsched_client._scheduler_client import AsyncSchedulerClient
 
+from .borrowed_policy import BorrowedPolicy
 from .counters import counted_between, plan_latency, read_counters
 from .load import Load
 from .round import Workload, run_round
@@ -63,6 +64,7 @@ class Session:
     ) -> None:
         self._clients = clients
         self._scheduler = scheduler
+        self._policy = BorrowedPolicy(scheduler) if scheduler is not None else None
         self._progress = progress
 
     @classmethod
@@ -70,7 +72,7 @@ class Session:
     async def open(
         cls, variants: Sequence[Variant], scheduler_target: str | None, progress: Progress
     ) -> AsyncIterator[Session]:
-        """Connect; a policy that variants replaced is put back at the end."""
+        """Connect; at the end the policy is put back as `put_back_policy` does."""
         async with AsyncExitStack() as stack:
             clients = {
                 target: await stack.enter_async_context(AsyncClient(target))
@@ -80,14 +82,18 @@ class Session:
             if scheduler_target is not None:
                 scheduler = AsyncSchedulerClient(scheduler_target)
                 await stack.enter_async_context(scheduler)
-                if any(variant.policy for variant in variants):
-                    before = (await scheduler.status()).policy
-                    stack.push_async_callback(scheduler.set_policy, before)
-            yield cls(clients, scheduler, progress)
+            session = cls(clients, scheduler, progress)
+            stack.push_async_callback(session.put_back_policy)
+            yield session
 
     def client(self, target: str) -> AsyncClient:
         """The connection to an executor."""
         return self._clients[target]
+
+    async def put_back_policy(self) -> None:
+        """Have the scheduler decide by the policy found, unless somebody else set another one."""
+        if self._policy is not None:
+            await self._policy.put_back()
 
     async def measure(
         self,
@@ -131,12 +137,14 @@ class Session:
         self, variant: Variant, load: Load, work: Workload, title: str, repeat: int
     ) -> RoundResult:
         self._progress.begin(title, work.num_requests)
-        if variant.policy is not None and self._scheduler is not None:
-            await self._scheduler.set_policy(variant.policy)
+        if variant.policy is not None and self._policy is not None:
+            await self._policy.set(variant.policy)
         client = self._clients[variant.target]
         before = await read_counters(client)
         records = await run_round(client, load, work, self._progress.advance)
         after = await read_counters(client)
+        if self._policy is not None:
+            await self._policy.require_own()
         status = None
         if variant.is_scheduled and self._scheduler is not None:
             status = await self._scheduler.status()

@@ -24,7 +24,7 @@ class KnownServer:
 
     Time is this server's own. noise: standard deviation of a round's logarithmic speed; a round of
     the same title has the same noise always. titles: of the rounds begun. before_request: called
-    ahead of every request.
+    ahead of every request. policy: the one in force.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class KnownServer:
     ) -> None:
         self.titles: list[str] = []
         self.before_request: Callable[[], None] = lambda: None
-        self._policy = plan_pb2.PolicySpec(name="throughput")
+        self.policy = plan_pb2.PolicySpec(name="throughput")
         self._speeds = speeds
         self._noise = noise
         self._now_s = 0.0
@@ -57,16 +57,16 @@ class KnownServer:
         """As Progress: a request ended."""
 
     def _status(self, request: Any) -> Iterator[Any]:
-        yield scheduler_pb2.GetStatusResponse(policy=self._policy)
+        yield scheduler_pb2.GetStatusResponse(policy=self.policy)
 
     def _set_policy(self, request: Any) -> Iterator[Any]:
-        self._policy = request.policy
-        yield scheduler_pb2.SetPolicyResponse(policy=self._policy)
+        self.policy = request.policy
+        yield scheduler_pb2.SetPolicyResponse(policy=self.policy)
 
     def _generate(self, request: pb.GenerateRequest) -> Iterator[Any]:
         self.before_request()
         luck = random.Random(self.titles[-1]).lognormvariate(0, self._noise)
-        self._now_s += NUM_TOKENS / (self._speeds[policy_text(self._policy)] * luck)
+        self._now_s += NUM_TOKENS / (self._speeds[policy_text(self.policy)] * luck)
         yield pb.GenerateResponse(chunk=pb.GenerateStreamChunk(token_ids=range(NUM_TOKENS)))
         complete = pb.GenerateComplete(
             output_ids=range(NUM_TOKENS), finish_reason="length", completion_tokens=NUM_TOKENS

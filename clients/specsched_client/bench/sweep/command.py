@@ -11,6 +11,7 @@ import typer
 
 from specsched_client._errors import MissingDependencyError
 from specsched_client.bench.progress import show_progress
+from specsched_client.bench.termination import sigterm_as_ctrl_c
 from specsched_client.cli._options import (
     DEFAULT_TARGET,
     JsonOption,
@@ -89,8 +90,8 @@ def sweep(
     """Measure no speculation, fixed draft lengths and a policy, until their ratios are precise.
 
     All settings alternate in one session of the server. The best static setting is chosen on one
-    half of the repeats and compared on the other. Ctrl-C keeps what is finished and puts the
-    server's policy back.
+    half of the repeats and compared on the other. Ctrl-C and SIGTERM keep what is finished
+    and put the server's policy back.
     """
     from .plan import SweepPlan
     from .run import run_sweep
@@ -116,7 +117,7 @@ def sweep(
     )
     command = ["specsched", *sys.argv[1:]]
     try:
-        with show_progress() as progress:
+        with show_progress() as progress, sigterm_as_ctrl_c():
             report = asyncio.run(run_sweep(plan, output / "state.jsonl", progress, command=command))
     except KeyboardInterrupt:
         typer.echo(f"finished repeats are kept in {output}; the same command goes on", err=True)

@@ -1,0 +1,70 @@
+"""The policy is set, watched and put back, and nobody else's is overwritten."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+from specsched_client import InvalidRequestError
+from specsched_client._sampling import Sampling
+from specsched_client.bench.load import ClosedLoop
+from specsched_client.bench.round import Workload
+from specsched_client.bench.session import Session, Variant
+from specsched_client.bench.termination import sigterm_as_ctrl_c
+from specsched_protocol.v1 import plan_pb2
+
+from tests.clients.bench.known_server import TARGET, KnownServer
+
+VARIANTS = tuple(Variant(name, TARGET, name) for name in ("off", "fixed"))
+WORK = Workload([[1, 2]], 2, Sampling(max_tokens=4))
+SPEEDS = {"off": 1.0, "fixed": 2.0, "throughput": 3.0, "ratio": 4.0}
+
+
+async def measure(session: Session) -> None:
+    try:
+        await session.run_repeat(VARIANTS, ClosedLoop(1), WORK, 0, "round")
+    finally:
+        await session.put_back_policy()
+
+
+def test_the_policy_found_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = KnownServer(monkeypatch, SPEEDS)
+    asyncio.run(measure(server.session()))
+    assert server.policy.name == "throughput"
+
+
+def test_a_policy_of_somebody_else_ends_the_run_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = KnownServer(monkeypatch, SPEEDS)
+
+    def interfere() -> None:
+        server.policy = plan_pb2.PolicySpec(name="ratio")
+
+    server.before_request = interfere
+    with pytest.raises(
+        InvalidRequestError, match="set to ratio by somebody else while off was measured"
+    ):
+        asyncio.run(measure(server.session()))
+    assert server.policy.name == "ratio"
+
+
+def test_a_session_that_set_nothing_puts_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = KnownServer(monkeypatch, SPEEDS)
+    session = server.session()
+    server.policy = plan_pb2.PolicySpec(name="ratio")
+    asyncio.run(session.put_back_policy())
+    assert server.policy.name == "ratio"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_puts_the_policy_back(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    server = KnownServer(monkeypatch, SPEEDS)
+    server.before_request = lambda: os.kill(os.getpid(), number)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
+        asyncio.run(measure(server.session()))
+    assert server.policy.name == "throughput"
+    assert signal.getsignal(signal.SIGTERM) is before
