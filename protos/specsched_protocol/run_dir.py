@@ -27,6 +27,7 @@ __all__ = [
     "check_socket_path",
     "default_run_dir",
     "ensure_private_dir",
+    "is_listening",
     "remove_stale_socket",
 ]
 
@@ -100,12 +101,13 @@ def remove_stale_socket(path: Path) -> None:
         return
     if not stat.S_ISSOCK(status.st_mode):
         raise RunDirError(f"{path} exists and is not a socket")
-    if _is_listening(path):
+    if is_listening(path):
         raise RunDirError(f"{path} is in use by a running process")
     path.unlink(missing_ok=True)
 
 
-def _is_listening(path: Path) -> bool:
+def is_listening(path: Path) -> bool:
+    """Whether a process listens at the socket `path`, or is too busy to accept."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_TIMEOUT_S)
         result = probe.connect_ex(os.fspath(path))
@@ -177,7 +179,7 @@ class RunDir:
             with suppress(FileNotFoundError):
                 # A young socket may belong to an executor between its bind and its listen.
                 is_young = time.time() - path.lstat().st_mtime < _YOUNG_S
-                if not is_young and not _is_listening(path):
+                if not is_young and not is_listening(path):
                     path.unlink()
                     path.parent.rmdir()
 

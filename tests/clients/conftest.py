@@ -55,6 +55,7 @@ class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
     def __init__(self) -> None:
         self.policy = plan_pb2.PolicySpec(name="throughput")
         self.health: HealthServicer | None = None
+        self.role = scheduler_pb2.LANE_ROLE_UNSPECIFIED
 
     def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
         counters = scheduler_pb2.PlannerCounters(num_decisions=41, plan_us_p50=7)
@@ -64,6 +65,8 @@ class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
             transport=scheduler_pb2.TRANSPORT_SHARED_MEMORY,
             counters=counters,
         )
+        if self.role != scheduler_pb2.LANE_ROLE_UNSPECIFIED:
+            attachment.lane_status.role = self.role
         return scheduler_pb2.GetStatusResponse(
             version="1.2.3",
             policy=self.policy,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import typer
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from specsched_client.cli import _plugins
+from specsched_protocol.v1 import scheduler_pb2
 
 from tests.clients.conftest import FakeScheduler, Run
 from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving_in_thread
@@ -256,6 +258,34 @@ def test_a_scheduler_is_chosen_by_name_or_path(
     code, _, err = run("policy", "get", "--scheduler", str(tmp_path / "none.sock"))
     assert code == 2
     assert "no socket is there" in err
+
+
+def test_of_several_schedulers_the_one_that_is_followed_is_meant(
+    run: Run, start_scheduler: Callable[[str], FakeScheduler]
+) -> None:
+    blue, green = start_scheduler("blue"), start_scheduler("green")
+    blue.role, green.role = scheduler_pb2.LANE_ROLE_SHADOW, scheduler_pb2.LANE_ROLE_ACTIVE
+    note = "note: green is meant, which is followed; present: blue, green\n"
+    assert run("policy", "set", "off") == (0, "green: throughput -> off\n", note)
+    assert run("policy", "get", "--scheduler", "blue") == (0, "throughput\n", "")
+    blue.role = scheduler_pb2.LANE_ROLE_ACTIVE  # two executors, each follows another one
+    code, out, err = run("policy", "get")
+    assert (code, out) == (2, "")
+    assert "choose by --scheduler: blue, green" in err
+
+
+def test_the_socket_of_a_killed_scheduler_is_no_scheduler(
+    run: Run, start_scheduler: Callable[[str], FakeScheduler], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run" / "schedulers"
+    folder.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as killed:  # closing it leaves the file
+        killed.bind(str(folder / "blue.sock"))
+    code, _, err = run("policy", "get")
+    assert code == 3
+    assert "no scheduler in" in err
+    start_scheduler("green")
+    assert run("policy", "get") == (0, "throughput\n", "")
 
 
 def test_no_scheduler(run: Run) -> None:

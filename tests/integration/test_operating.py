@@ -270,6 +270,8 @@ def test_a_shadow_is_promoted_drained_and_the_first_one_is_back(pair: Pair) -> N
     assert (change["reply"]["previous_scheduler"], change["reply"]["done"]) == ("blue", True)
     (change,) = pair.json("drain", "green")["executors"]
     assert change["reply"]["active_scheduler"] == "blue"
+    (green,) = (each for each in pair.json("lanes")["schedulers"] if each["name"] == "green")
+    assert green["role"] == "LANE_ROLE_SHADOW"
 
 
 @pytest.mark.parametrize("what", ["cost", "calibration"])

@@ -137,7 +137,7 @@ def test_folder_that_another_executor_removes_first_is_no_error(tmp_path: Path, 
         socket_path.parent.rmdir()
         return False
 
-    monkeypatch.setattr(run_dir, "_is_listening", removed_meanwhile)
+    monkeypatch.setattr(run_dir, "is_listening", removed_meanwhile)
     opened.remove_stale_executors()
     assert not path.parent.exists()
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from specsched_protocol.policy_text import policy_text
 
-from specsched_client._errors import InvalidRequestError
+from specsched_client._errors import ConnectionFailedError, InvalidRequestError
 from specsched_client._policy import to_policy_spec
 from specsched_client._sampling import Sampling
-from specsched_client.cli._discovery import find_scheduler, find_schedulers
+from specsched_client.cli._discovery import find_scheduler
 
 from .load import ClosedLoop, Load, OpenLoop
 from .prompts import BenchPrompt, digest, encode_prompts, read_prompts
@@ -163,7 +163,9 @@ def _num_users(load: Load) -> int:
 def _scheduler_target(
     run_dir: Path | None, scheduler: str | None, *, is_needed: bool
 ) -> str | None:
-    if is_needed or scheduler is not None:
+    try:
         return find_scheduler(run_dir, scheduler)[1]
-    found = find_schedulers(run_dir, None)
-    return next(iter(found.values())) if len(found) == 1 else None
+    except (ConnectionFailedError, InvalidRequestError):
+        if is_needed or scheduler is not None:
+            raise
+        return None

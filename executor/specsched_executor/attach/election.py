@@ -4,7 +4,8 @@
 - A promoted one is elected. So is the successor of an elected one that drained, died or failed.
 - With nobody left, whoever comes first is followed, but the elected one stays elected: when it
   comes back, it is followed again. So a promotion outlives a time without any scheduler.
-- One that drained, or was given up for its faults, does not take over by itself.
+- One that drains because it ends, or was given up for its faults, does not take over by itself.
+  One that was drained and stays is a shadow as any other.
 - A change that waits its turn is void once what it was for is over: nobody is drained or given up
   who is not followed any more, nobody returns where another was elected meanwhile.
 """

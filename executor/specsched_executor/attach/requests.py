@@ -65,7 +65,7 @@ class LaneRequests:
     def _drain(self, session: AttachSession, request: pb.LaneRequest, member: Member) -> None:
         self._switcher.forget(member, f"{member.name} drains")
         if member is not self._election.active:
-            member.role = pb.LANE_ROLE_DRAINING
+            _retire(member, request)
             self._reply(session, request)
             return
         successor = self._election.best_shadow(self._switcher.fitness)
@@ -79,7 +79,7 @@ class LaneRequests:
     ) -> None:
         def reply(made: Transition, outcome: SwitchOutcome) -> None:
             if made.instead_of is not None and outcome.done:
-                made.instead_of.role = pb.LANE_ROLE_DRAINING
+                _retire(made.instead_of, request)
             self._switcher.on_outcome(made, outcome)
             self._reply(session, request, outcome.reason, outcome)
 
@@ -106,3 +106,9 @@ class LaneRequests:
                 step_id=step_id or self._lanes.last_read_step_id() + 1,
             )
         )
+
+
+def _retire(member: Member, request: pb.LaneRequest) -> None:
+    """One that drains because it ends is not to be chosen again; one that stays is a shadow."""
+    if not request.stays:
+        member.role = pb.LANE_ROLE_DRAINING

@@ -80,7 +80,7 @@ class _LaneRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaneRole.Val
     LANE_ROLE_SHADOW: _LaneRole.ValueType  # 2
     """Its decisions are read and compared with those of the active one."""
     LANE_ROLE_DRAINING: _LaneRole.ValueType  # 3
-    """A shadow that asked not to be followed; only Promote makes it active again."""
+    """A shadow that is about to end and asked not to be followed; only Promote makes it active again."""
     LANE_ROLE_SUSPENDED: _LaneRole.ValueType  # 4
     """A shadow that was active and given up for its faults; only Promote makes it active again."""
 
@@ -93,7 +93,7 @@ LANE_ROLE_ACTIVE: LaneRole.ValueType  # 1
 LANE_ROLE_SHADOW: LaneRole.ValueType  # 2
 """Its decisions are read and compared with those of the active one."""
 LANE_ROLE_DRAINING: LaneRole.ValueType  # 3
-"""A shadow that asked not to be followed; only Promote makes it active again."""
+"""A shadow that is about to end and asked not to be followed; only Promote makes it active again."""
 LANE_ROLE_SUSPENDED: LaneRole.ValueType  # 4
 """A shadow that was active and given up for its faults; only Promote makes it active again."""
 Global___LaneRole: _TypeAlias = LaneRole  # noqa: Y015
@@ -854,19 +854,23 @@ class LaneRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     WISH_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    STAYS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     wish: Global___LaneWish.ValueType
     epoch: _builtins.int
+    stays: _builtins.bool
+    """With LANE_WISH_DRAIN: the scheduler goes on, as a shadow that may take over again. Unset: it ends."""
     def __init__(
         self,
         *,
         request_id: _builtins.int = ...,
         wish: Global___LaneWish.ValueType = ...,
         epoch: _builtins.int = ...,
+        stays: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "request_id", b"request_id", "wish", b"wish"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "request_id", b"request_id", "stays", b"stays", "wish", b"wish"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -131,16 +131,19 @@ class Attachments:
         except PolicyError as error:
             _log.warning("policy without effect", executor=hello.executor_name, reason=str(error))
 
-    async def wish(self, wish: pb.LaneWish.ValueType, boot_id: bytes = b"") -> list[pb.LaneChange]:
+    async def wish(
+        self, wish: pb.LaneWish.ValueType, boot_id: bytes = b"", *, stays: bool = True
+    ) -> list[pb.LaneChange]:
         """Ask executors, all or that one, to follow or not; what became of it at each.
 
+        stays: whether this scheduler goes on, and may be followed later.
         Raises InvalidMessageError where none of them is attached.
         """
         asked = [each for each in self._members if boot_id in {b"", each.hello.boot_id}]
         if not asked:
             which = f"boot_id = {boot_id.hex()}: no such executor" if boot_id else "no executor"
             raise InvalidMessageError(f"{which} is attached; attached are {len(self._members)}")
-        changes = (each.lane_control.wish(wish, _LANE_TIMEOUT_S) for each in asked)
+        changes = (each.lane_control.wish(wish, _LANE_TIMEOUT_S, stays=stays) for each in asked)
         return list(await asyncio.gather(*changes))
 
     def close(self) -> None:

@@ -30,12 +30,17 @@ class LaneControl:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[pb.LaneReply]] = {}
 
-    async def wish(self, wish: pb.LaneWish.ValueType, timeout_s: float) -> pb.LaneChange:
-        """Ask, and wait for the answer; one that does not come is an answer, too."""
+    async def wish(
+        self, wish: pb.LaneWish.ValueType, timeout_s: float, *, stays: bool
+    ) -> pb.LaneChange:
+        """Ask, and wait for the answer; one that does not come is an answer, too.
+
+        stays: this scheduler goes on, whatever is followed then.
+        """
         return pb.LaneChange(
             boot_id=self._hello.boot_id,
             executor_name=self._hello.executor_name,
-            reply=await self._ask(wish, timeout_s),
+            reply=await self._ask(wish, timeout_s, stays=stays),
         )
 
     def on_status(self, status: pb.LaneStatus) -> None:
@@ -62,10 +67,14 @@ class LaneControl:
             if not waiting.done():
                 waiting.set_result(pb.LaneReply(reason=reason))
 
-    async def _ask(self, wish: pb.LaneWish.ValueType, timeout_s: float) -> pb.LaneReply:
+    async def _ask(
+        self, wish: pb.LaneWish.ValueType, timeout_s: float, *, stays: bool
+    ) -> pb.LaneReply:
         if pb.FEATURE_LANE_CONTROL not in self.features:
             return pb.LaneReply(reason="the executor does not have the feature LANE_CONTROL")
-        request = pb.LaneRequest(request_id=next(self._ids), wish=wish, epoch=self._hello.epoch)
+        request = pb.LaneRequest(
+            request_id=next(self._ids), wish=wish, epoch=self._hello.epoch, stays=stays
+        )
         answer: asyncio.Future[pb.LaneReply] = asyncio.get_running_loop().create_future()
         self._waiting[request.request_id] = answer
         self._outbox.put(pb.AttachResponse(lane_request=request))

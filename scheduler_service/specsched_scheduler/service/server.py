@@ -193,7 +193,7 @@ class SchedulerServer:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                changes = await self._attachments.wish(pb.LANE_WISH_DRAIN)
+                changes = await self._attachments.wish(pb.LANE_WISH_DRAIN, stays=False)
         except TimeoutError:
             _log.warning("executors did not answer the announcement of the end")
             return

@@ -57,11 +57,13 @@ class Rig:
     def leave(self, name: str) -> None:
         self.following.leave(self.sessions.pop(name), "killed")
 
-    def wish(self, name: str, wish: pb.LaneWish.ValueType) -> Callable[[], pb.LaneReply]:
+    def wish(
+        self, name: str, wish: pb.LaneWish.ValueType, *, stays: bool = False
+    ) -> Callable[[], pb.LaneReply]:
         """Send it; what is returned gives the answer once there is one."""
         session, number = self.sessions[name], next(self._ids)
         epoch = session.offer.epoch
-        request = pb.LaneRequest(request_id=number, wish=wish, epoch=epoch)
+        request = pb.LaneRequest(request_id=number, wish=wish, epoch=epoch, stays=stays)
         self.following.request(session, request)
 
         def answer() -> pb.LaneReply:
@@ -73,8 +75,9 @@ class Rig:
     def promote(self, name: str) -> Callable[[], pb.LaneReply]:
         return self.wish(name, pb.LANE_WISH_ACTIVATE)
 
-    def drain(self, name: str) -> Callable[[], pb.LaneReply]:
-        return self.wish(name, pb.LANE_WISH_DRAIN)
+    def drain(self, name: str, *, stays: bool = False) -> Callable[[], pb.LaneReply]:
+        """stays: by hand, not because it ends."""
+        return self.wish(name, pb.LANE_WISH_DRAIN, stays=stays)
 
     def engine_switches(self) -> None:
         """The engine found a plan of the target, and the desk sees it."""
@@ -142,6 +145,39 @@ def test_drain_of_the_promoted_takes_the_promotion_back(rig: Rig):
     rig.following.tick()
     assert (rig.active, rig.role("b")) == ("a", pb.LANE_ROLE_DRAINING)
     assert rig.lanes.calls[-1] == ("activate", 0)
+
+
+def test_one_that_was_drained_by_hand_takes_over_again(rig: Rig):
+    rig.join("a", "b")
+    first = rig.drain("a", stays=True)
+    rig.engine_switches()
+    assert first().done
+    assert (rig.active, rig.role("a")) == ("b", pb.LANE_ROLE_SHADOW)
+    second = rig.drain("b", stays=True)
+    rig.engine_switches()
+    assert second().done
+    assert (rig.active, rig.role("b")) == ("a", pb.LANE_ROLE_SHADOW)
+    rig.leave("a")
+    assert rig.active == "b"
+
+
+def test_one_that_drains_because_it_ends_is_not_chosen(rig: Rig):
+    rig.join("a", "b")
+    rig.drain("a")
+    rig.engine_switches()
+    refused = rig.drain("b", stays=True)
+    assert refused().reason == "no other scheduler is fit to take over"
+    assert rig.active == "b"
+
+
+def test_shadow_that_is_drained_by_hand_loses_its_promotion_and_stays_fit(rig: Rig):
+    rig.join("a", "b")
+    promotion = rig.promote("b")
+    assert rig.drain("b", stays=True)().done
+    assert promotion().reason == "b drains"
+    assert (rig.active, rig.role("b")) == ("a", pb.LANE_ROLE_SHADOW)
+    rig.leave("a")
+    assert rig.active == "b"
 
 
 def test_one_that_was_switched_to_drains_as_the_active_one(rig: Rig):
