@@ -75,15 +75,15 @@ def _read_entry(item: Any, where: str) -> PlanEntry:
 
 
 def _describe(error: ValidationError, where: str) -> str:
-    lines = []
+    problems = []
     for problem in error.errors()[:_MAX_ERRORS_SHOWN]:
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])
         path = (where + "".join(steps)).lstrip(".") or "request"
         given = json.dumps(problem["input"], default=repr)
         given = given if len(given) <= 60 else f"{given[:57]}..."
         shown = "" if problem["type"] == "missing" else f" = {given}"
-        lines.append(f"{path}{shown}: {problem['msg']}")
-    return "\n".join(lines)
+        problems.append(f"{path}{shown}: {problem['msg']}")
+    return "; ".join(problems)
 
 
 # ===================== Schema =====================

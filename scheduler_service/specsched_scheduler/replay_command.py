@@ -140,7 +140,8 @@ def _print(report: dict[str, Any]) -> None:
     steps, outcomes = report["num_steps"], report["num_steps_with_outcome"]
     typer.echo(f"{steps} steps, {outcomes} with an outcome, {report['num_same_budget']} alike")
     names = ", ".join(report["recorded_policies"])
-    typer.echo(f"{'':24}{names:>22}{report['policy']:>22}")
+    typer.echo(f"{'':24}{'recorded':>22}{'new':>22}")
+    typer.echo(f"{'policy':24}{names:>22}{report['policy']:>22}")
     for key in report["new"]:
         left, right = report["recorded"][key], report["new"][key]
         typer.echo(f"{key.replace('_', ' '):24}{left:>22.3f}{right:>22.3f}")

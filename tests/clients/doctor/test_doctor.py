@@ -483,5 +483,6 @@ def test_what_people_read(run: Run, doctor: Doctor, monkeypatch: pytest.MonkeyPa
     assert (code, err) == (1, "")
     assert f"        -> chmod 700 {doctor.root}" in lines
     assert "ok      memory: 2.2 MiB can be shared, and sealed against peers" in lines
-    assert lines[-1] == "1 errors, 2 warnings"
+    told = "1 error, 2 warnings; no scheduler and no executor listens in the run directory"
+    assert lines[-1] == told
     assert "\x1b[" not in out

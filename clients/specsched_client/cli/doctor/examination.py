@@ -15,7 +15,7 @@ from specsched_client.cli._console import print_json
 from specsched_client.cli._status_report import gather_report
 from specsched_client.cli.doctor.clocks import check_clocks
 from specsched_client.cli.doctor.directory import check_run_dir, check_sockets
-from specsched_client.cli.doctor.findings import Finding, Severity
+from specsched_client.cli.doctor.findings import Code, Finding, Severity
 from specsched_client.cli.doctor.gpu import check_gpu
 from specsched_client.cli.doctor.memory import check_shared_memory
 from specsched_client.cli.doctor.processes import check_processes
@@ -60,9 +60,20 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
         console.print(mark + Text(f"{each.code}: {each.what}"), soft_wrap=True)
         if each.remedy:
             console.print(Text(f"{'':8}-> {each.remedy}"), soft_wrap=True)
+    console.print(_summary(findings), soft_wrap=True)
+
+
+def _summary(findings: Sequence[Finding]) -> str:
     num_errors = sum(each.severity is Severity.ERROR for each in findings)
     num_warnings = sum(each.severity is Severity.WARNING for each in findings)
-    console.print(f"{num_errors} errors, {num_warnings} warnings", soft_wrap=True)
+    counts = f"{_count(num_errors, 'error')}, {_count(num_warnings, 'warning')}"
+    if any(each.code is Code.SOCKET for each in findings):
+        return counts
+    return f"{counts}; no scheduler and no executor listens in the run directory"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def worst_of(findings: Sequence[Finding]) -> Severity:
