@@ -1,4 +1,4 @@
-"""Start both processes, ask all prompts under each policy, compare what was counted."""
+"""Start both processes, ask all prompts under each policy twice, compare what was counted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ import typer
 from rich.console import Console
 from specsched_client import AsyncClient, AsyncSchedulerClient, SpecschedError
 
+from scripts.demo.conclusion import conclusion
 from scripts.demo.processes import DemoError, end_on_signals, start_both, supervised
-from scripts.demo.rounds import Clients, run_round, watching
+from scripts.demo.rounds import Clients, run_round, warm_up, watching
 from scripts.demo.state import DemoState
-from scripts.demo.summary import MIN_ON_PLAN_SHARE, Round, on_plan_share, summary_table
+from scripts.demo.summary import (
+    MIN_ON_PLAN_SHARE,
+    Round,
+    on_plan_share,
+    summary_table,
+    summed,
+)
 from scripts.demo.view import open_view
 
 POLICIES = ["throughput", "fixed(k=7)", "off"]
@@ -24,8 +31,9 @@ POLICIES = ["throughput", "fixed(k=7)", "off"]
 async def demo(
     console: Console, policies: list[str], max_tokens: int, logs: Path, is_told: threading.Event
 ) -> list[Round]:
-    """Run one round per policy against processes of its own; they end with it.
+    """Run each policy twice, the second time in reverse order, so that no place in it is better.
 
+    They run against processes of their own, which were warmed up before and end with it.
     is_told: set when a signal ended it.
     """
     end_on_signals(is_told)
@@ -38,32 +46,39 @@ async def demo(
         watching(scheduler, state),
     ):
         clients = Clients(executor, scheduler)
-        rounds = []
         for policy in policies:
-            work = asyncio.create_task(run_round(clients, policy, max_tokens, state, view))
-            rounds.append(await supervised(work, processes.by_log))
+            work = asyncio.create_task(warm_up(clients, policy, state))
+            await supervised(work, processes.by_log)
+        rounds = []
+        for policy, told in [(p, view) for p in policies] + [(p, None) for p in policies[::-1]]:
+            asked = asyncio.create_task(run_round(clients, policy, max_tokens, state, told))
+            rounds.append(await supervised(asked, processes.by_log))
         return rounds
 
 
 def verdict(console: Console, rounds: list[Round]) -> int:
     """Print the table and what follows from it; return the exit status."""
-    console.print(summary_table(rounds))
+    by_policy = summed(rounds)
+    console.print(summary_table(by_policy))
     same_texts = len({one.texts for one in rounds}) == 1
     share = on_plan_share(rounds)
-    if len(rounds) > 1:
-        console.print(f"texts the same under every policy: {'yes' if same_texts else 'NO'}")
+    latency_us = rounds[-1].plan_us_p50
+    console.print(f"texts the same under every policy: {'yes' if same_texts else 'NO'}")
+    console.print(f"from a step's request to its plan: {latency_us:.0f} us, median of all")
     console.print(
         f"steps with drafts that had their plan on time: {share:.2%}"
         f" ({'at least' if share >= MIN_ON_PLAN_SHARE else 'BELOW'} {MIN_ON_PLAN_SHARE:.0%})"
     )
+    for sentence in conclusion(by_policy):
+        console.print(sentence, soft_wrap=True, markup=False, highlight=False)
     return 0 if same_texts else 1
 
 
 def main(
     policy: Annotated[
-        list[str] | None, typer.Option(help="Policy of a round; repeat it for more rounds.")
+        list[str] | None, typer.Option(help="A policy to compare; repeat it for more.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 96,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 64,
     plain: Annotated[bool, typer.Option(help="Print lines even on a terminal.")] = False,
     logs: Annotated[
         Path | None, typer.Option(help="Keep the run directory with both logs here.")

@@ -66,15 +66,20 @@ async def start_both(directory: Path, state: DemoState) -> AsyncIterator[DemoPro
     run_dir = directory / "run"
     scheduler_log, executor_log = directory / "scheduler.log", directory / "executor.log"
     common = ("--run-dir", str(run_dir), "--log-format", "json")
-    async with (
-        _running(scheduler_log, "scheduler", *common) as scheduler,
-        _running(executor_log, "executor", *common, "--port", "0") as executor,
-    ):
-        by_log = {scheduler_log: scheduler, executor_log: executor}
+    async with contextlib.AsyncExitStack() as running:
+        # One after the other: what compiles beside the executor would be in its measurements.
+        state.phase = "starting the scheduler; the first time it compiles, for a minute or more"
+        scheduler = await running.enter_async_context(_running(scheduler_log, "scheduler", *common))
+        serving = asyncio.create_task(_logged(scheduler_log, "serving"))
+        await supervised(serving, {scheduler_log: scheduler})
         state.phase = (
             "loading the model and measuring what a step costs on this machine;"
             " the first time it compiles, for a minute or more"
         )
+        executor = await running.enter_async_context(
+            _running(executor_log, "executor", *common, "--port", "0")
+        )
+        by_log = {scheduler_log: scheduler, executor_log: executor}
         serving = asyncio.create_task(_logged(executor_log, "serving"))
         port = (await supervised(serving, by_log))["port"]
         state.phase = "waiting for the executor to attach to the scheduler"

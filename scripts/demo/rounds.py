@@ -15,10 +15,11 @@ from scripts.demo.state import Answer, DemoState
 from scripts.demo.summary import Round, difference
 from scripts.demo.view import View
 
-__all__ = ["Clients", "run_round", "watching"]
+__all__ = ["Clients", "run_round", "warm_up", "watching"]
 
 ANSWER_TIMEOUT_S = 300.0
 DECISIONS_PER_SECOND = 20
+WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,22 @@ class Clients:
     scheduler: AsyncSchedulerClient
 
 
+async def warm_up(clients: Clients, policy: str, state: DemoState) -> None:
+    """Answer all prompts shortly, each a little longer: batches of all sizes that will be seen."""
+    await clients.scheduler.set_policy(policy)
+    state.begin_round(policy, "warming up")
+    async with asyncio.TaskGroup() as group:
+        for place, answer in enumerate(state.answers, start=1):
+            group.create_task(_ask(clients.executor, answer, place * WARM_UP_TOKENS))
+
+
 async def run_round(
-    clients: Clients, policy: str, max_tokens: int, state: DemoState, view: View
+    clients: Clients, policy: str, max_tokens: int, state: DemoState, view: View | None
 ) -> Round:
-    """Switch to `policy`, ask all prompts at once, return what the processes counted meanwhile."""
+    """Switch to `policy`, ask all prompts at once, return what the processes counted meanwhile.
+
+    view: told of each answer; None: nobody is.
+    """
     executor, scheduler = clients.executor, clients.scheduler
     await scheduler.set_policy(policy)
     before = (await executor.step_counters()).counters
@@ -70,7 +83,9 @@ async def _watch(scheduler: AsyncSchedulerClient, state: DemoState) -> None:
             state.decisions.append(watched)
 
 
-async def _ask(executor: AsyncClient, answer: Answer, max_tokens: int, view: View) -> None:
+async def _ask(
+    executor: AsyncClient, answer: Answer, max_tokens: int, view: View | None = None
+) -> None:
     sampling = Sampling(temperature=0.0, max_tokens=max_tokens)
     messages = [{"role": "user", "content": answer.prompt.text}]
     async for delta in executor.stream(messages, sampling, timeout_s=ANSWER_TIMEOUT_S):
@@ -80,4 +95,5 @@ async def _ask(executor: AsyncClient, answer: Answer, max_tokens: int, view: Vie
             answer.finish_reason = delta.completion.finish_reason
     if answer.finish_reason not in {"stop", "length"}:
         raise DemoError(f"the answer to {answer.prompt.title!r} ended with {answer.finish_reason}")
-    view.finished(answer)
+    if view is not None:
+        view.finished(answer)

@@ -37,10 +37,10 @@ class DemoState:
     )
     started_s: float = 0.0
 
-    def begin_round(self, policy: str) -> None:
+    def begin_round(self, policy: str, what: str = "answering") -> None:
         """Empty the answers: the same prompts are asked again under `policy`."""
         self.policy = policy
-        self.phase = f"answering under the policy {policy}"
+        self.phase = f"{what} under the policy {policy}"
         self.answers = [Answer(prompt) for prompt in PROMPTS]
         self.started_s = time.monotonic()
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.table import Table
 from specsched_protocol.v1.executor_pb2 import StepCounters
 
-__all__ = ["MIN_ON_PLAN_SHARE", "Round", "difference", "on_plan_share", "summary_table"]
+__all__ = [
+    "MIN_ON_PLAN_SHARE",
+    "Round",
+    "difference",
+    "on_plan_share",
+    "summary_table",
+    "summed",
+]
 
 MIN_ON_PLAN_SHARE = 0.99
 
@@ -46,6 +53,27 @@ def difference(end: StepCounters, start: StepCounters) -> StepCounters:
     return delta
 
 
+def summed(rounds: Sequence[Round]) -> list[Round]:
+    """One for each policy, in order of its first round; latency and texts are the last round's."""
+    sums: dict[str, Round] = {}
+    for one in rounds:
+        before = sums.get(one.policy)
+        sums[one.policy] = one if before is None else _sum(before, one)
+    return list(sums.values())
+
+
+def _sum(one: Round, later: Round) -> Round:
+    counters = StepCounters()
+    for field in StepCounters.DESCRIPTOR.fields:
+        if field.message_type is None:
+            values = (getattr(each.counters, field.name) for each in (one, later))
+            setattr(counters, field.name, sum(values))
+    for each in (one, later):
+        for reason, count in each.counters.num_fallback_steps.items():
+            counters.num_fallback_steps[reason] += count
+    return replace(later, counters=counters, elapsed_s=one.elapsed_s + later.elapsed_s)
+
+
 def num_steps_with_drafts(counters: StepCounters) -> int:
     """Steps that needed a plan, whether they had one or fell back."""
     return counters.num_planned_steps + sum(counters.num_fallback_steps.values())
@@ -58,7 +86,7 @@ def on_plan_share(rounds: Sequence[Round]) -> float:
 
 
 def summary_table(rounds: Sequence[Round]) -> Table:
-    """One column per round."""
+    """One column for each of `rounds`."""
     table = Table(title="What the processes counted", title_justify="left")
     table.add_column("policy", style="dim")
     for one in rounds:
@@ -77,7 +105,6 @@ def summary_table(rounds: Sequence[Round]) -> Table:
     table.add_row("tokens/s", *(f"{r.tokens_per_second:.1f}" for r in rounds))
     table.add_row("steps on plan", *(_share_on_plan(r) for r in rounds))
     table.add_row("fallbacks", *(_fallbacks(r.counters) for r in rounds))
-    table.add_row("plan latency p50 so far", *(f"{r.plan_us_p50:.0f} us" for r in rounds))
     return table
 
 

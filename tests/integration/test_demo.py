@@ -35,6 +35,7 @@ def test_demo_answers_every_prompt_and_tells_what_was_counted(monkeypatch, tmp_p
     verified = re.search(r"tokens verified +│ +([\d,]+) │ +([\d,]+) │", done.stdout)
     assert int(verified[1].replace(",", "")) > 0
     assert verified[2] == "0"
+    assert re.search(r"throughput: speculation .* here, [\d.]+ times", done.stdout)
     for name in ("scheduler", "executor"):
         assert '"event"' in (logs / f"{name}.log").read_text()
 
@@ -53,7 +54,7 @@ def test_demo_that_is_told_to_end_leaves_nothing_behind(number, tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "scripts.demo"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as running:
-        wait_until(lambda: len(child_pids(running.pid)) == 2)
+        wait_until(lambda: len(child_pids(running.pid)) == 2, timeout_s=300)
         children = child_pids(running.pid)
         running.send_signal(number)
         assert running.wait(60) == 130

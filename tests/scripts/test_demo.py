@@ -13,9 +13,10 @@ from specsched_protocol.v1.plan_pb2 import MODEL_STATE_OK, Decision, PolicySpec
 from specsched_protocol.v1.scheduler_pb2 import WatchDecisionsResponse
 
 from scripts.demo import processes
+from scripts.demo.conclusion import conclusion
 from scripts.demo.processes import DemoError, supervised
 from scripts.demo.state import DemoState
-from scripts.demo.summary import Round, difference, on_plan_share, summary_table
+from scripts.demo.summary import Round, difference, on_plan_share, summary_table, summed
 from scripts.demo.view import decision_line, screen, verified_bar
 
 WAIT = "import time; time.sleep(60)"
@@ -54,6 +55,48 @@ def test_plan_share_counts_steps_with_drafts_of_all_rounds():
 
 def test_tokens_per_second():
     assert one_round(1, 0).tokens_per_second == 25.0
+
+
+def counted(policy: str, elapsed_s: float, num_steps: int, *, num_verified: int = 0) -> Round:
+    counters = StepCounters(
+        num_steps=num_steps,
+        num_output_tokens=300,
+        num_verified_tokens=num_verified,
+        num_accepted_tokens=num_verified // 2,
+        num_fallback_steps={"late": 1},
+    )
+    return Round(policy, counters, elapsed_s, plan_us_p50=30.0, texts=("a",))
+
+
+def test_both_rounds_of_a_policy_are_summed():
+    rounds = [counted(policy, 2.0, 50) for policy in ("throughput", "off", "off", "throughput")]
+    sums = summed(rounds)
+    assert [one.policy for one in sums] == ["throughput", "off"]
+    assert sums[0].counters.num_steps == 100
+    assert dict(sums[0].counters.num_fallback_steps) == {"late": 2}
+    assert sums[0].tokens_per_second == pytest.approx(600 / 4.0)
+    assert rounds[0].counters.num_steps == 50
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "words"),
+    [
+        (5.0, "speculation pays here, 2.00 times the tokens/s of off"),
+        (20.0, "speculation does not pay here, 0.50 times the tokens/s of off"),
+        (10.2, "speculation neither pays nor costs here, 0.98 times the tokens/s of off"),
+    ],
+)
+def test_conclusion_says_what_was_measured_and_why(elapsed_s, words):
+    off = counted("off", 10.0, 100)
+    (told,) = conclusion([counted("throughput", elapsed_s, 50, num_verified=80), off])
+    assert words in told
+    took = elapsed_s / 50 / (10.0 / 100)
+    assert f"put out 2.00 times the tokens and took {took:.2f} times as long; 50% of" in told
+
+
+def test_conclusion_needs_a_round_without_drafts_and_one_with():
+    assert list(conclusion([counted("throughput", 5.0, 50, num_verified=80)])) == []
+    assert list(conclusion([counted("threshold(1)", 5.0, 50), counted("off", 5.0, 50)])) == []
 
 
 # ===================== Pictures =====================
