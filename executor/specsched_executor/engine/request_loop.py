@@ -289,7 +289,8 @@ class RequestLoop(ABC):
         self._asked_draft_tokens = allowance.next_draft_tokens
         counters = self._counters
         budget = min(allowance.budget, batch.num_draft_tokens)
-        self._log.observe(report, budget, allowance.fallback if batch.num_draft_tokens else None)
+        has_drafts = batch.num_draft_tokens > 0
+        self._log.observe(report, budget, allowance.fallback, has_drafts=has_drafts)
         counters.num_steps += 1
         counters.last_budget = budget
         counters.num_rows += outcome.num_rows

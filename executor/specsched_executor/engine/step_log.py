@@ -39,16 +39,28 @@ class _Usual:
 class StepLog:
     """Told of every step; logs slow ones and those that fell back, as a `LogSampler` admits.
 
-    Slow: at least 4 times and 2 ms above what steps of about as many rows take. One thread.
+    Slow: at least 4 times and 2 ms above what steps of about as many rows take. That there is no
+    scheduler is told only once there was one. One thread.
     """
 
     def __init__(self, sampler: LogSampler | None = None) -> None:
         self._sampler = sampler or LogSampler()
         self._usual: dict[int, _Usual] = {}
+        self._had_scheduler = False
         self._log = _log.bind()  # a logger that is not bound is made anew for every line
 
-    def observe(self, report: StepReport, budget: int, fallback: FallbackReason | None) -> None:
-        """A step that finished. budget: drafts it could verify. fallback: why it had no plan."""
+    def observe(
+        self,
+        report: StepReport,
+        budget: int,
+        fallback: FallbackReason | None,
+        *,
+        has_drafts: bool = True,
+    ) -> None:
+        """A step that finished. budget: drafts it could verify. fallback: why it had no plan.
+
+        has_drafts: whether it needed one.
+        """
         ms = report.draft_ms + report.verify_ms
         self._log.debug(
             "step", step_id=report.step_id, rows=report.num_tokens, budget=budget, ms=ms
@@ -66,7 +78,9 @@ class StepLog:
                 usual_ms=round(usual.mean_ms, 3),
                 count=count,
             )
-        if fallback is not None and (count := self._sampler.admit(fallback)):
+        self._had_scheduler |= fallback is not FallbackReason.NO_SCHEDULER
+        is_told = fallback is not None and has_drafts and self._had_scheduler
+        if is_told and (count := self._sampler.admit(fallback)):
             self._log.info(
                 "step fell back",
                 step_id=report.step_id,

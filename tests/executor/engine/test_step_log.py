@@ -52,9 +52,11 @@ def report(step_id: int, ms: float, rows: int = 8) -> StepReport:
 
 
 def run(drafter: object, num_tokens: int = 200) -> int:
-    """Serve a request; how many steps that took."""
+    """Serve a request with a scheduler that is too slow; how many steps that took."""
     target = TableTarget(random_table(6, 0), max_context_tokens=100_000)
-    driver = Driver(target, drafter, SilentTransport(), config(num_kv_blocks=400))
+    driver = Driver(
+        target, drafter, SilentTransport(FallbackReason.LATE), config(num_kv_blocks=400)
+    )
     result = driver.submit((1, 2), max_tokens=num_tokens, ignore_eos=True)
     driver.run()
     assert result.finish_reason == "length"
@@ -75,7 +77,7 @@ def test_at_info_there_is_no_line_for_each_step() -> None:
     assert num_steps > 50
     # A step that a busy machine held up may be told, but once a second at most.
     assert set(events) <= {"step fell back", "slow step"}
-    assert events.count("step fell back") >= 1, "nobody decides here"
+    assert events.count("step fell back") >= 1, "nothing is decided in time here"
     assert len(events) < num_steps / 5
 
 
@@ -92,6 +94,18 @@ def test_a_fallback_is_told_with_its_reason_and_count() -> None:
     told = [(line["step_id"], line["reason"], line["count"], line["budget"]) for line in lines]
     assert told == [(0, "late", 1, 3), (10, "late", 10, 3), (11, "torn", 1, 4)]
     assert {line["log_level"] for line in lines} == {"info"}
+
+
+def test_that_there_is_no_scheduler_is_told_once_there_was_one() -> None:
+    log = StepLog(LogSampler(clock=lambda: 0.0))
+    with capture_logs() as lines:
+        log.observe(report(0, 1.0), 3, FallbackReason.NO_SCHEDULER)
+        assert lines == []
+        log.observe(report(1, 1.0), 0, None)
+        log.observe(report(2, 1.0), 0, FallbackReason.NO_SCHEDULER, has_drafts=False)
+        assert lines == []
+        log.observe(report(3, 1.0), 3, FallbackReason.NO_SCHEDULER)
+    assert [(line["step_id"], line["reason"]) for line in lines] == [(3, "no_scheduler")]
 
 
 def test_a_slow_step_is_one_far_above_its_like() -> None:
