@@ -60,6 +60,13 @@ def cost_message(
     runner = _drafter_mark(config) + ("" if parts is None else f" on {_gpu_name(parts)}")
     mark = fingerprint(loaded.config, loaded.dtype, runner, options)
     kept = load_profile(config.profile_dir, mark) if config.profile_dir else None
+    if kept is None:
+        _log.info(
+            "measuring what a step costs",
+            takes="seconds to minutes; the first time it compiles, too",
+            kept_in=str(config.profile_dir) if config.profile_dir else None,
+            hint=None if config.profile_dir else "--profile-dir keeps it for later starts",
+        )
     profile = kept or _measure(config, loaded, sizes, parts, options=options, mark=mark)
     if parts is not None:
         _prefer_cheapest(parts, profile)

@@ -41,6 +41,9 @@ SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 _MAX_CALLS = 256
 """Calls of all kinds at once, streams included; more are refused with RESOURCE_EXHAUSTED."""
 
+_TELL_AFTER_S = 2.0
+"""A warm-up that takes longer compiles, and is told."""
+
 _log = structlog.get_logger(__name__)
 
 _Serving = health_pb2.HealthCheckResponse.ServingStatus
@@ -164,7 +167,11 @@ class SchedulerServer:
 
     async def _warm_up(self) -> None:
         started = time.monotonic()
-        await in_daemon_thread(_warm_up, name="warm-up")
+        telling = asyncio.get_running_loop().call_later(_TELL_AFTER_S, _tell_of_compiling)
+        try:
+            await in_daemon_thread(_warm_up, name="warm-up")
+        finally:
+            telling.cancel()
         self._warmed.set()
         self.web.phase = "serving"
         await self._health.set(SERVICE_NAME, _Serving.SERVING)
@@ -202,6 +209,10 @@ class SchedulerServer:
             _log.info(
                 "drained", executor=change.executor_name, successor=successor, because=because
             )
+
+
+def _tell_of_compiling() -> None:
+    _log.info("compiling", takes="a minute or two the first time; executors wait")
 
 
 def _warm_up() -> None:

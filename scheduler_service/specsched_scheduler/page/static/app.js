@@ -43,6 +43,7 @@ pick.addEventListener("change", () => {
 
 function draw(state) {
   newest = state;
+  document.querySelector("main").hidden = false; // until now nothing is known, not even that nothing is
   document.title = `specsched ${state.name}`;
   setText(byId("name"), state.name);
   const executor = shownExecutor(state, pickedSlot);

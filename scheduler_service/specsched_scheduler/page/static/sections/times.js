@@ -26,7 +26,7 @@ export function timesChart() {
     const perStep = (field) => ratios(rows, field, "num_judged_steps");
     const error = share(times.measured_s - times.predicted_s, times.predicted_s);
     const sign = error > 0 ? "+" : "";
-    const summary = `Over ${count(times.num_steps)} steps: measured ${decimal((times.measured_s / times.num_steps) * 1e3, 2)} ms, ${sign}${percent(error)} of predicted.`;
+    const summary = `Since the executor attached, over ${count(times.num_steps)} steps: measured ${decimal((times.measured_s / times.num_steps) * 1e3, 2)} ms, ${sign}${percent(error)} of predicted.`;
     chart.update([rows.map((row) => row.time_s), perStep("predicted_ms"), perStep("measured_ms")], summary);
   };
   return chart;
