@@ -1,4 +1,4 @@
-"""Write the parts of the documents that code says: options, commands, exit codes.
+"""Write the parts of the documents that code says: options, policies, commands, exit codes.
 
     python -m scripts.gen_docs            # rewrite what is between the markers
     python -m scripts.gen_docs --check    # exit with 1 where a document says something else
@@ -22,6 +22,8 @@ from specsched_executor.telemetry.catalogue import CATALOGUE as EXECUTOR_METRICS
 from specsched_protocol.metrics import Metric
 from specsched_protocol.settings import ProcessSettings, Settings
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.policies.base import Parameter
+from specsched_scheduler.policies.builtin import BUILT_IN
 from specsched_scheduler.telemetry.catalogue import CATALOGUE as SCHEDULER_METRICS
 
 from scripts.option_facts import OptionFacts, option_facts
@@ -104,6 +106,41 @@ def metrics_table(catalogue: Iterable[Metric]) -> str:
     return "\n".join(lines)
 
 
+# ===================== Policies =====================
+
+_PARAMETER_UNITS: Final = {
+    "k": "drafts of each request",
+    "p": "probability",
+    "step_ms": "ms",
+    "min_tokens_per_second": "tokens/s of each request",
+    "fairness": "exponent, 0: off",
+}
+EXAMPLES: Final = {
+    "throughput": "throughput(fairness=0.5)",
+    "fixed": "fixed(3)",
+    "threshold": "threshold(0.4)",
+    "slo": "slo(step_ms=20)",
+}
+
+
+def policies_table() -> str:
+    """Every policy of the package with its parameters."""
+    lines = ["| policy | what it verifies | parameters | as typed |", "|---|---|---|---|"]
+    for name, policy in BUILT_IN.items():
+        what = (policy.__doc__ or "").partition("\n")[0]
+        parameters = "; ".join(_parameter(each) for each in policy.parameters) or "none"
+        typed = f'`specsched policy set "{EXAMPLES.get(name, name)}"`'
+        lines.append(f"| `{name}` | {what} | {parameters} | {typed} |")
+    return "\n".join(lines)
+
+
+def _parameter(parameter: Parameter) -> str:
+    default = "required" if parameter.default is None else f"default {parameter.default:g}"
+    unit = _PARAMETER_UNITS[parameter.name]
+    bounds = f"{parameter.minimum:.15g} to {parameter.maximum:.15g}"
+    return f"`{parameter.name}`: {unit}, {bounds}, {default}"
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "options of both": lambda: _options(SchedulerConfig, shared=True),
     "options of the scheduler": lambda: _options(SchedulerConfig, shared=False),
@@ -112,6 +149,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "metrics of the scheduler": lambda: metrics_table(SCHEDULER_METRICS),
     "commands": lambda: commands_table(typer.main.get_command(app)),
     "exit codes": exit_codes_table,
+    "policies": policies_table,
 }
 
 
