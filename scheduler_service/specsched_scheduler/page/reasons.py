@@ -12,7 +12,7 @@ _BY_RATE = frozenset({"throughput", "ratio", "greedy-causal", "slo"})
 
 def why(policy: str, executor: ExecutorSnapshot) -> str:
     """What was chosen in the newest step, and for which numbers; policy: as in options."""
-    newest = executor.decisions.newest
+    newest = executor.decisions.chosen or executor.decisions.newest
     if newest is None:
         return ""
     chosen = _chosen(newest)

@@ -43,15 +43,23 @@ class BatchSize:
     budget: int = 0
 
 
+_CHOICE_HOLDS_S = 5.0
+
+
 @dataclass(slots=True)
 class DecisionLog:
     """One writer. num_*: totals of the decisions seen. newest: the last one, None before.
+
+    chosen: the last one that had drafts to choose from, if that was in the last seconds; else the
+    newest.
 
     The private ring holds 1024 decisions; were more to come between two looks, the older ones
     would be missing here, not in the planner's counters.
     """
 
     newest: RecentDecision | None = None
+    chosen: RecentDecision | None = None
+    chosen_s: float = 0.0
     num_requests: int = 0
     num_draft_tokens: int = 0
     budget: int = 0
@@ -63,6 +71,11 @@ class DecisionLog:
         if not decisions:
             return
         self.newest = decisions[-1]
+        with_drafts = next((each for each in reversed(decisions) if each.num_draft_tokens), None)
+        if with_drafts is not None:
+            self.chosen, self.chosen_s = with_drafts, now_s
+        elif now_s - self.chosen_s > _CHOICE_HOLDS_S:
+            self.chosen = self.newest
         second = self.second(now_s)
         for each in decisions:
             size = self.sizes.get(each.num_requests)

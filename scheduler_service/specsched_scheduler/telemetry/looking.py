@@ -44,7 +44,7 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
             decisions=_decisions(telemetry, status.counters, view.latencies()),
             confidences=_confidences(telemetry, status.counters),
             cost=cost,
-            choice=_choice(view.table, telemetry.decisions.newest),
+            choice=_choice(view.table, telemetry.decisions.chosen),
             step_times=_step_times(telemetry),
             plan_outcomes=_plan_outcomes(status),
             learning=_learning(view, status.counters),
@@ -105,6 +105,7 @@ def _decisions(
         newest=None if log.newest is None else _newest(log.newest),
         seconds=tuple(map(copy, log.seconds)),
         sizes=tuple(copy(log.sizes[size]) for size in sorted(log.sizes)),
+        chosen=None if log.chosen is None else _newest(log.chosen),
     )
 
 

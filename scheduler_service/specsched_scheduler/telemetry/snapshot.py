@@ -73,6 +73,8 @@ class DecisionSnapshot:
     newest: NewestDecision | None
     seconds: tuple[Second, ...]
     sizes: tuple[BatchSize, ...]
+    chosen: NewestDecision | None = None
+    """The newest one with drafts, if that was in the last seconds, else the newest."""
 
 
 @dataclass(frozen=True, slots=True)

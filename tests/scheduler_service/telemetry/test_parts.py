@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from specsched_protocol.histogram import Histogram
@@ -204,6 +206,18 @@ def test_seconds_and_sizes_add_up_and_are_bounded():
     assert (log.seconds[-1].num_decisions, log.seconds[-1].budget) == (2, 3 + 14)
     assert log.sizes[2].num_decisions == 4 * NUM_SECONDS
     assert log.budget == 2 * NUM_SECONDS * (3 + 14)  # no more than the drafts there are
+
+
+def test_the_step_that_is_explained_had_drafts_if_one_did_of_late():
+    log = DecisionLog()
+    with_drafts, without = decided(1, budget=3), replace(decided(2, budget=0), num_draft_tokens=0)
+    log.observe([without], now_s=100.0)
+    assert log.chosen is without
+    log.observe([with_drafts, without], now_s=101.0)
+    log.observe([without], now_s=104.0)
+    assert (log.newest, log.chosen) == (without, with_drafts)
+    log.observe([without], now_s=110.0)
+    assert log.chosen is without
 
 
 def test_a_bound_of_a_histogram_belongs_to_its_bucket():

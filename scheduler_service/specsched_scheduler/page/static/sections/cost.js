@@ -39,5 +39,5 @@ function summary(cost, choice) {
   const source = cost.is_corrected ? "Profiled, corrected by what steps took." : "As profiled at the start.";
   if (!choice) return `${source} Nothing was chosen yet.`;
   const { chosen, without_drafts: plain, all_drafts: all } = choice;
-  return `Newest step: ${count(chosen.num_rows)} rows for ${decimal(chosen.ms, 2)} ms, of ${count(plain.num_rows)} without and ${count(all.num_rows)} with all drafts. ${source}`;
+  return `Newest step${all.num_rows > plain.num_rows ? " with drafts" : ""}: ${count(chosen.num_rows)} rows for ${decimal(chosen.ms, 2)} ms, of ${count(plain.num_rows)} without and ${count(all.num_rows)} with all drafts. ${source}`;
 }
