@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,9 +51,16 @@ def test_demo_says_why_a_process_failed_and_exits_with_an_error(monkeypatch, tmp
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A folder below which the path of a socket is short enough."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as path:
+        yield Path(path)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_demo_that_is_told_to_end_leaves_nothing_behind(number, tmp_path):
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
+def test_demo_that_is_told_to_end_leaves_nothing_behind(number, short_tmp):
+    environment = os.environ | {"TMPDIR": str(short_tmp)}
     command = [sys.executable, "-m", "scripts.demo"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as running:
         wait_until(lambda: len(child_pids(running.pid)) == 2, timeout_s=300)
@@ -59,7 +68,7 @@ def test_demo_that_is_told_to_end_leaves_nothing_behind(number, tmp_path):
         running.send_signal(number)
         assert running.wait(60) == 130
     assert [pid for pid in children if alive(pid)] == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_tmp.iterdir()) == []
 
 
 def child_pids(pid: int) -> list[int]:
