@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from .round import Workload
 from .server_facts import ask_executor, ask_scheduler
 from .session import Progress, Session, Variant
 
-__all__ = ["BenchPlan", "run_plan"]
+__all__ = ["BenchPlan", "require_timeout", "run_plan"]
 
 BASELINE = "none"
 """Name of the executor given as the baseline; a policy cannot have it."""
@@ -48,6 +49,9 @@ class BenchPlan:
     seed: int
     timeout_s: float | None
     scheduler_target: str | None
+
+    def __post_init__(self) -> None:
+        require_timeout(self.timeout_s)
 
     @classmethod
     def of(
@@ -133,6 +137,12 @@ async def run_plan(plan: BenchPlan, progress: Progress, *, command: Sequence[str
             )
             results.append(load_result(load, rounds))
     return Report(command, plan.settings(), executors, scheduler, results)
+
+
+def require_timeout(timeout_s: float | None) -> None:
+    """Raise InvalidRequestError unless it is finite and positive, or None for no limit."""
+    if timeout_s is not None and not 0 < timeout_s < math.inf:
+        raise InvalidRequestError(f"--timeout {timeout_s}; accepted: a finite number above 0")
 
 
 def _variants(

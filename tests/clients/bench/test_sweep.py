@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,7 @@ SPEEDS = {"off": 100.0, "fixed(0=1)": 130.0, "fixed(0=2)": 140.0, "throughput": 
 """By policy as it travels: a parameter without a name has its place."""
 LOADS = (ClosedLoop(1), ClosedLoop(2))
 IDENTITY = {"model": "tiny", "k": 2}
+NAMES = ("off", "fixed(1)", "fixed(2)", "throughput")
 
 
 def plan(**options: Any) -> SweepPlan:
@@ -57,7 +59,7 @@ def sweep(server: KnownServer, directory: Path, **options: Any) -> list[LoadResu
     work = Workload([[1, 2]], 0, chosen.sampling)
 
     async def measure() -> list[LoadResult]:
-        with SweepState.open(directory / "state.jsonl", IDENTITY) as state:
+        with SweepState.open(directory / "state.jsonl", IDENTITY, NAMES) as state:
             loop = Sweep(chosen, chosen.variants(2), server.session(), work, state)
             return [await loop.measure(load) for load in chosen.loads()]
 
@@ -160,7 +162,7 @@ def test_a_repeat_with_a_failed_request_does_not_count(
     server.before_request = fail_after(28, ServerError("out of memory"))
     with pytest.raises(ServerError, match="3 requests failed, the first with: out of memory"):
         sweep(server, tmp_path)
-    with SweepState.open(tmp_path / "state.jsonl", IDENTITY) as state:
+    with SweepState.open(tmp_path / "state.jsonl", IDENTITY, NAMES) as state:
         assert state.num_repeats == 2
 
 
@@ -172,7 +174,7 @@ def test_a_line_cut_short_is_dropped(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     file = tmp_path / "state.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-20])
-    with SweepState.open(file, IDENTITY) as state:
+    with SweepState.open(file, IDENTITY, NAMES) as state:
         assert state.num_repeats == 7
     assert sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)
     assert len(file.read_bytes().splitlines()) == len(whole.splitlines())
@@ -181,18 +183,80 @@ def test_a_line_cut_short_is_dropped(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_other_servers_and_settings_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "state.jsonl"
     with (
-        SweepState.open(file, IDENTITY),
+        SweepState.open(file, IDENTITY, NAMES),
         pytest.raises(InvalidRequestError, match="another sweep is writing it"),
     ):
-        SweepState.open(file, IDENTITY).__enter__()
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
+    file.write_text('{"format": 1, "model": "tiny", "k": 2}\n')
     with pytest.raises(InvalidRequestError, match="another sweep: k is 2, here 3"):
-        SweepState.open(file, {**IDENTITY, "k": 3}).__enter__()
+        SweepState.open(file, {**IDENTITY, "k": 3}, NAMES).__enter__()
     file.write_text('{"format": 1, "model": "tiny", "k": 2}\nnonsense\n')
-    with pytest.raises(InvalidRequestError, match="it holds no sweep"):
-        SweepState.open(file, IDENTITY).__enter__()
+    with pytest.raises(InvalidRequestError, match="line 2: no finished repeat: Invalid JSON"):
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
     file.write_text("[]\n")
     with pytest.raises(InvalidRequestError, match="it holds no sweep"):
-        SweepState.open(file, IDENTITY).__enter__()
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
+
+
+@pytest.mark.parametrize(
+    "foreign", ["notes without an end", '{"precious": 1}\nnotes', "a\nb", '{"format": 1']
+)
+def test_a_foreign_file_is_refused_untouched(tmp_path: Path, foreign: str) -> None:
+    file = tmp_path / "state.jsonl"
+    file.write_text(foreign)
+    with pytest.raises(InvalidRequestError, match=r"it holds (no|another) sweep"):
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
+    assert file.read_text() == foreign
+
+
+def test_nothing_is_written_before_the_first_repeat(tmp_path: Path) -> None:
+    file = tmp_path / "state.jsonl"
+    with SweepState.open(file, IDENTITY, NAMES):
+        pass
+    with SweepState.open(file, {**IDENTITY, "k": 3}, ("off",)) as state:
+        assert state.num_repeats == 0
+
+
+def double(repeats: list[Any]) -> None:
+    repeats[2] = repeats[1]
+
+
+def lose_a_variant(repeats: list[Any]) -> None:
+    del repeats[2]["rounds"]["off"]
+
+
+def misnumber_a_round(repeats: list[Any]) -> None:
+    repeats[2]["rounds"]["off"]["repeat"] = 9
+
+
+def lose_the_requests(repeats: list[Any]) -> None:
+    repeats[2]["rounds"]["off"]["records"] = []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (double, "repeat 1 of concurrency 1; accepted: 2"),
+        (lose_a_variant, r"rounds of fixed\(1\), .*; accepted: one of each of off"),
+        (misnumber_a_round, "repeat 9 of concurrency 1; accepted: 2"),
+        (lose_the_requests, "the round of off has no finite speed"),
+    ],
+)
+def test_a_spoilt_repeat_is_refused_by_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    spoil: Callable[[list[Any]], None],
+    message: str,
+) -> None:
+    sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)
+    file = tmp_path / "state.jsonl"
+    header, *repeats = map(json.loads, file.read_text().splitlines())
+    spoil(repeats)
+    spoilt = "".join(json.dumps(line) + "\n" for line in (header, *repeats)) + "torn"
+    file.write_text(spoilt)
+    with pytest.raises(InvalidRequestError, match=f"state.jsonl, line 4: {message}"):
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
+    assert file.read_text() == spoilt
 
 
 # ===================== The plan =====================
@@ -209,6 +273,10 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
     ("options", "message"),
     [
         ({"concurrency": (1, 1)}, "--concurrency .*each once"),
+        ({"half_width": math.nan}, "--half-width nan; accepted: a finite number above 0"),
+        ({"half_width": math.inf}, "--half-width inf"),
+        ({"half_width": 0.0}, "--half-width 0.0"),
+        ({"timeout_s": math.nan}, "--timeout nan; accepted: a finite number above 0"),
         ({"fixed": (0,)}, "--fixed .*1 or more"),
         ({"min_repeats": 6}, "--min-repeats 6; accepted: multiples of 4"),
         ({"max_repeats": 0}, "--max-repeats 0"),
@@ -245,3 +313,16 @@ def test_a_scheduler_that_nobody_follows_is_not_swept(
     prompts.write_text('{"prompt": "hello"}')
     code, _, error = run("bench", "sweep", "--prompts", str(prompts), "--output", str(tmp_path))
     assert (code, "LANE_ROLE_SHADOW: its executor follows another" in error) == (2, True), error
+
+
+def test_an_unknown_policy_is_refused_before_the_folder_is_touched(
+    run: Run, start_scheduler: Callable[..., FakeScheduler], tmp_path: Path
+) -> None:
+    start_scheduler("only")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "hello"}')
+    folder = tmp_path / "sweep"
+    options = ("--prompts", str(prompts), "--output", str(folder), "--policy", "troughput")
+    code, _, error = run("bench", "sweep", *options)
+    assert (code, "--policy troughput; accepted by" in error) == (2, True), error
+    assert not folder.exists()

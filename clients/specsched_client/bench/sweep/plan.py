@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from specsched_client._policy import to_policy_spec
 from specsched_client._sampling import Sampling
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.machine import describe_machine, versions
-from specsched_client.bench.plan import BASELINE
+from specsched_client.bench.plan import BASELINE, require_timeout
 from specsched_client.bench.prompts import BenchPrompt, digest, read_prompts
 from specsched_client.bench.server_facts import ExecutorFacts, SchedulerFacts
 from specsched_client.bench.session import Variant
@@ -65,6 +66,11 @@ class SweepPlan:
             raise InvalidRequestError(
                 f"--max-repeats {self.max_repeats}; accepted: --min-repeats or more"
             )
+        if not 0 < self.half_width < math.inf:
+            raise InvalidRequestError(
+                f"--half-width {self.half_width}; accepted: a finite number above 0"
+            )
+        require_timeout(self.timeout_s)
         to_policy_spec(self.policy)
         if self.baseline_target == self.target:
             raise InvalidRequestError(f"--baseline-target {self.target} is the target itself")

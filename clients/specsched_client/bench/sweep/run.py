@@ -9,6 +9,7 @@ from pathlib import Path
 from specsched_protocol.v1.scheduler_pb2 import LaneRole
 
 from specsched_client._errors import InvalidRequestError, ServerError
+from specsched_client._policy import to_policy_spec
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.prompts import encode_prompts
 from specsched_client.bench.report import LoadResult, Report, load_result
@@ -34,6 +35,7 @@ async def run_sweep(
     """
     scheduler = await ask_scheduler(plan.scheduler_target)
     _require_followed(plan, scheduler)
+    _require_known(plan, scheduler)
     variants = plan.variants(scheduler.max_draft_tokens)
     async with Session.open(variants, plan.scheduler_target, progress) as session:
         targets = dict.fromkeys(variant.target for variant in variants)
@@ -46,7 +48,9 @@ async def run_sweep(
             seed=plan.seed,
             timeout_s=plan.timeout_s,
         )
-        with SweepState.open(state_file, plan.identity(variants, executors, scheduler)) as state:
+        identity = plan.identity(variants, executors, scheduler)
+        names = [variant.name for variant in variants]
+        with SweepState.open(state_file, identity, names) as state:
             sweep = Sweep(plan, variants, session, work, state)
             results = [await sweep.measure(load) for load in plan.loads()]
     verdicts = [judge(_speeds(each.rounds), plan.policy) for each in results]
@@ -60,6 +64,15 @@ def _require_followed(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
         raise InvalidRequestError(
             f"{plan.scheduler_target} is {scheduler.lane_role}: its executor follows another"
             " scheduler, so that its policies decide nothing; `specsched promote` changes that"
+        )
+
+
+def _require_known(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
+    name = to_policy_spec(plan.policy).name
+    if name not in scheduler.policies:
+        raise InvalidRequestError(
+            f"--policy {plan.policy}; accepted by {plan.scheduler_target}:"
+            f" {', '.join(scheduler.policies)}"
         )
 
 

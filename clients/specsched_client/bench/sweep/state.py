@@ -1,6 +1,7 @@
 """The repeats that a sweep has finished, on disk.
 
 A text file: the sweep's identity in the first line, then a JSON object for every finished repeat.
+It is empty until the first repeat is finished.
 A line that was cut short, by a full disk or a kill, is dropped when the file is opened again.
 """
 
@@ -9,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -20,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from specsched_client._errors import InvalidRequestError
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.summary import RoundResult
+from specsched_client.bench.validation import first_error
 
 __all__ = ["FinishedRepeat", "SweepState"]
 
@@ -41,14 +44,23 @@ _REPEAT: Final = TypeAdapter(FinishedRepeat)
 class SweepState:
     """Belongs to one process at a time."""
 
-    def __init__(self, file: IO[bytes], repeats: list[FinishedRepeat]) -> None:
+    def __init__(
+        self, file: IO[bytes], header: Mapping[str, Any], repeats: list[FinishedRepeat]
+    ) -> None:
         self._file = file
+        self._header = header
         self._repeats = repeats
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: Path, identity: Mapping[str, Any]) -> Iterator[SweepState]:
-        """Begin a sweep, or go on with it. Raises InvalidRequestError for another one's file."""
+    def open(
+        cls, path: Path, identity: Mapping[str, Any], names: Collection[str]
+    ) -> Iterator[SweepState]:
+        """Begin a sweep of the variants `names`, or go on with it.
+
+        Raises InvalidRequestError, and leaves the file as it is, for one that is not of this sweep
+        or in which repeats are missing or doubled.
+        """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("a+b")
@@ -59,7 +71,9 @@ class SweepState:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InvalidRequestError(f"{path}: another sweep is writing it") from None
-            yield cls(file, _read(file, path, identity))
+            # Through JSON, so that tuples are what they come back as.
+            header = json.loads(json.dumps({"format": _FORMAT, **identity}))
+            yield cls(file, header, _read(file, path, header, names))
 
     @property
     def num_repeats(self) -> int:
@@ -72,26 +86,68 @@ class SweepState:
 
     def add(self, repeat: FinishedRepeat) -> None:
         """Keep a repeat; on disk when this returns."""
+        if not self._repeats and self._file.tell() == 0:
+            _write(self._file, json.dumps(self._header).encode())
         _write(self._file, _REPEAT.dump_json(repeat))
         self._repeats.append(repeat)
 
 
-def _read(file: IO[bytes], path: Path, identity: Mapping[str, Any]) -> list[FinishedRepeat]:
+def _read(
+    file: IO[bytes], path: Path, header: Mapping[str, Any], names: Collection[str]
+) -> list[FinishedRepeat]:
     file.seek(0)
-    lines = file.read().split(b"\n")
-    file.truncate(file.tell() - len(lines.pop()))  # what follows the last line break
-    # Through JSON, so that tuples are what they come back as.
-    header = json.loads(json.dumps({"format": _FORMAT, **identity}))
-    if not lines:
-        _write(file, json.dumps(header).encode())
+    *lines, torn = file.read().split(b"\n")
+    if not (lines or torn):
         return []
+    if not lines:
+        raise InvalidRequestError(f"{path}: it holds no sweep; accepted: another folder")
+    _require_same(path, _parse_header(path, lines[0]), header)
+    repeats: list[FinishedRepeat] = []
+    for number, line in enumerate(lines[1:], start=2):
+        repeats.append(_parse_repeat(f"{path}, line {number}", line, repeats, names))
+    file.truncate(file.tell() - len(torn))
+    return repeats
+
+
+def _parse_header(path: Path, line: bytes) -> Any:
     try:
-        _require_same(path, json.loads(lines[0]), header)
-        return [_REPEAT.validate_json(line) for line in lines[1:]]
-    except (ValueError, ValidationError) as error:
-        if isinstance(error, InvalidRequestError):
-            raise
+        return json.loads(line)
+    except ValueError as error:
         raise InvalidRequestError(f"{path}: it holds no sweep: {error}") from error
+
+
+def _parse_repeat(
+    place: str, line: bytes, before: Sequence[FinishedRepeat], names: Collection[str]
+) -> FinishedRepeat:
+    try:
+        found = _REPEAT.validate_json(line)
+    except ValidationError as error:
+        raise InvalidRequestError(f"{place}: no finished repeat: {first_error(error)}") from error
+    due = sum(each.load == found.load for each in before)
+    for repeat in (found.repeat, *(one.repeat for one in found.rounds.values())):
+        if repeat != due:
+            raise InvalidRequestError(
+                f"{place}: repeat {repeat} of {found.load}; accepted: {due}, each once and in order"
+            )
+    if set(found.rounds) != set(names):
+        raise InvalidRequestError(
+            f"{place}: rounds of {', '.join(found.rounds) or 'none'}; accepted: one of each of"
+            f" {', '.join(names)}"
+        )
+    for name, one in found.rounds.items():
+        if not _is_measured(one):
+            raise InvalidRequestError(f"{place}: the round of {name} has no finite speed above 0")
+    return found
+
+
+def _is_measured(one: RoundResult) -> bool:
+    times = [time for record in one.records for time in (record.start_s, record.end_s)]
+    return (
+        bool(times)
+        and all(map(math.isfinite, times))
+        and one.elapsed_s > 0
+        and one.num_output_tokens > 0
+    )
 
 
 def _require_same(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
