@@ -104,7 +104,8 @@ def _figure(
     axes.set_ylim(bottom=bottom)  # once all is drawn: it ends the fitting of the upper end
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small")
+        for text in axes.legend(fontsize="small").get_texts():
+            text.set_parse_math(False)
     return figure
 
 

@@ -48,7 +48,7 @@ class Ratio:
         """How far the interval reaches from the mean, as a share of it; None without one."""
         if self.low is None or self.high is None:
             return None
-        return math.sqrt(self.high / self.low) - 1.0
+        return math.sqrt(self.high) / math.sqrt(self.low) - 1.0
 
 
 def paired_ratio(values: Sequence[float], baselines: Sequence[float]) -> Ratio:

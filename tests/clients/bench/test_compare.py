@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -193,3 +195,55 @@ def test_pictures_without_matplotlib_say_what_to_install(
     monkeypatch.setattr(figures.importlib.util, "find_spec", lambda name: None)
     code, _, error = run("bench", "compare", str(file), "--figures", str(tmp_path / "figures"))
     assert (code, "pip install 'specsched[plot]'" in error) == (5, True)
+
+
+def test_names_with_markup_are_shown_and_drawn_as_they_are(run: Run, tmp_path: Path) -> None:
+    odd = {ClosedLoop(1): {"[/red]": [1.0, 1.1], "[bold]$^$": [2.0, 2.1]}}
+    files = [str(write(tmp_path / name, odd)) for name in ("[b].json", "[bold]c.json")]
+    code, out, error = run("bench", "compare", *files, "--figures", str(tmp_path / "[i]"))
+    assert code == 0, error
+    for words in ("[b]: [/red]", "[bold]c: [bold]$^$"):
+        assert words in out
+
+
+@pytest.mark.parametrize("speed", ["Infinity", "NaN", "1e-200", "1e200"])
+def test_speeds_that_nothing_has_are_refused_by_place_and_value(tmp_path: Path, speed: str) -> None:
+    file = write(tmp_path / "a.json", {ClosedLoop(1): {"off": [3.25, 1.0]}})
+    document = json.loads(file.read_text())
+    document["results"][0]["variants"]["off"]["rounds"][0]["tokens_per_s"] = float(speed)
+    file.write_text(json.dumps(document))
+    place = r"results\.0\.variants\.off\.rounds\.0\.tokens_per_s"
+    with pytest.raises(
+        InvalidRequestError, match=f"{place}: .*; found {re.escape(repr(float(speed)))}"
+    ):
+        read_results([file])
+
+
+def test_infinity_in_a_summary_and_doubled_repeats_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json", {ClosedLoop(1): {"off": [3.25, 1.0]}})
+    document = json.loads(file.read_text())
+    (variant,) = document["results"][0]["variants"].values()
+    variant["rounds"][1]["repeat"] = 0
+    file.write_text(json.dumps(document))
+    with pytest.raises(InvalidRequestError, match="a repeat is there twice"):
+        read_results([file])
+    variant["rounds"][1]["repeat"] = 1
+    variant["summary"]["tokens_per_s"] = float("inf")
+    file.write_text(json.dumps(document))
+    with pytest.raises(InvalidRequestError, match=r"summary\.tokens_per_s: .*; found inf"):
+        read_results([file])
+
+
+def test_a_message_without_a_place_names_the_value(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("[1]")
+    with pytest.raises(InvalidRequestError, match=r"`bench sweep`: Input .*; found \[1\]"):
+        read_results([file])
+
+
+def test_the_widest_ratio_of_speeds_that_are_accepted_is_finite() -> None:
+    found = paired_ratio([1e-9, 1e12], [1e12, 1e-9])
+    assert found.low is not None
+    assert found.high is not None
+    assert found.half_width is not None
+    assert all(map(math.isfinite, (found.mean, found.low, found.high, found.half_width)))

@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from specsched_client._errors import InvalidRequestError
 from specsched_client.bench.load import ClosedLoop, OpenLoop
 from specsched_client.bench.summary import Summary
+from specsched_client.bench.validation import first_error
 
 __all__ = ["MeasuredLoad", "MeasuredVariant", "ResultFile", "read_results"]
+
+
+_SPEED_RANGE: Final = (1e-9, 1e12)
+"""Tokens per second. Beyond it nothing is measured, and intervals of ratios leave float64."""
 
 
 class _Part(BaseModel):
     """What is read of a result; other fields are passed over."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 class MeasuredRound(_Part):
     """A round. Rounds of equal `repeat` ran next to each other, with the same requests."""
 
     repeat: int
-    tokens_per_s: float = Field(gt=0)
+    tokens_per_s: float = Field(ge=_SPEED_RANGE[0], le=_SPEED_RANGE[1])
 
 
 class MeasuredVariant(_Part):
@@ -34,6 +39,13 @@ class MeasuredVariant(_Part):
 
     summary: Summary
     rounds: tuple[MeasuredRound, ...] = Field(min_length=1)
+
+    @field_validator("rounds")
+    @classmethod
+    def _once(cls, rounds: tuple[MeasuredRound, ...]) -> tuple[MeasuredRound, ...]:
+        if len({one.repeat for one in rounds}) < len(rounds):
+            raise ValueError("a repeat is there twice")
+        return rounds
 
     @property
     def speeds(self) -> dict[int, float]:
@@ -76,10 +88,8 @@ def _read(path: Path, label: str) -> ResultFile:
     except OSError as error:
         raise InvalidRequestError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
         raise InvalidRequestError(
-            f"{path}: no result of `bench serve` or `bench sweep`: {place}: {first['msg']}"
+            f"{path}: no result of `bench serve` or `bench sweep`: {first_error(error)}"
         ) from error
     for each in document.results:
         if each.baseline not in each.variants:
