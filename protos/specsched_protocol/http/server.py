@@ -9,6 +9,9 @@ it answers only requests that name a loopback host, so that no page of another s
 through a name that it rebinds (DNS rebinding). The probe listener may be reached from other
 machines, a kubelet or a Prometheus, and has these three alone: they read, and tell nothing of what
 is served but numbers and the model's name.
+
+Either has so many connections at a time, closes one that sends or takes nothing for some seconds,
+and tells the log of a malformed request in one line.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from specsched_protocol.http.connections import ACCEPTS_AT_ONCE, Connections
 from specsched_protocol.http.listeners import Listeners
 from specsched_protocol.tcp import TcpAddress
 
@@ -33,6 +37,8 @@ _log = structlog.get_logger(__name__)
 _END_S = 0.5
 """Time that open responses (streams of events among them) get when the process ends."""
 _MAX_BODY_BYTES = 64 << 10
+_MAX_LOCAL, _MAX_PROBE = 32, 16
+"""Connections at a time: all pages that may be open and what loads them; kubelets and scrapers."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -62,6 +68,7 @@ class HttpServer:
         self._collecting = asyncio.Lock()
         self._mounted: list[web.AbstractRouteDef] = []
         self._runners: list[web.AppRunner] = []
+        self._accepting: list[asyncio.Server] = []
 
     def mount(self, routes: Iterable[web.AbstractRouteDef]) -> None:
         """Serve `routes` too, on the local listener alone. Before `start`."""
@@ -72,14 +79,17 @@ class HttpServer:
         if listeners.local is not None:
             app = web.Application(middlewares=[_local_only], client_max_size=_MAX_BODY_BYTES)
             app.add_routes([*self._routes(), *self._mounted])
-            self.port = await self._listen(app, listeners.local, "http_address")
+            self.port = await self._listen(app, listeners.local, "http_address", _MAX_LOCAL)
         if listeners.probe is not None:
             app = web.Application(client_max_size=_MAX_BODY_BYTES)
             app.add_routes(self._routes())
-            self.probe_port = await self._listen(app, listeners.probe, "probe_address")
+            self.probe_port = await self._listen(app, listeners.probe, "probe_address", _MAX_PROBE)
 
     async def stop(self) -> None:
         """Close both listeners; responses that are open are cut off soon."""
+        accepting, self._accepting = self._accepting, []
+        for each in accepting:
+            each.close()
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.cleanup()
@@ -91,11 +101,19 @@ class HttpServer:
             web.get("/metrics", self._metrics),
         ]
 
-    async def _listen(self, app: web.Application, sock: socket.socket, option: str) -> int:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_S)
+    async def _listen(
+        self, app: web.Application, sock: socket.socket, option: str, max_connections: int
+    ) -> int:
+        runner = web.AppRunner(app, shutdown_timeout=_END_S)
         await runner.setup()
         self._runners.append(runner)
-        await web.SockSite(runner, sock).start()
+        server = cast("web.Server", runner.server)  # there is one since its setup
+        connections = Connections(server, option, max_connections=max_connections)
+        self._accepting.append(
+            await asyncio.get_running_loop().create_server(
+                connections, sock=sock, backlog=ACCEPTS_AT_ONCE
+            )
+        )
         host, port = sock.getsockname()[:2]
         _log.info("http", address=str(TcpAddress(host, port)), option=option)
         return int(port)

@@ -9,6 +9,8 @@ POST /page/promote   {"scheduler": NAME}: as `specsched promote NAME`, where tha
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -25,6 +27,9 @@ from .static_files import SECURITY_HEADERS, static_routes
 from .verdict import Phase
 
 __all__ = ["Page"]
+
+_SEND_S = 10.0
+"""Time in which a listener has to take what it is sent, and a body has to come."""
 
 _EVENT_HEADERS = SECURITY_HEADERS | {
     "Content-Type": "text/event-stream",
@@ -72,7 +77,7 @@ class Page:
                 response = web.StreamResponse(headers=_EVENT_HEADERS)
                 await response.prepare(request)
                 async for each in events:
-                    await response.write(each)
+                    await _send(response, request, each)
                 return response
         except TooManyListenersError as error:
             # With an error status a browser's event source would tell nobody why.
@@ -90,11 +95,29 @@ class Page:
         return web.json_response({"executors": told}, headers=SECURITY_HEADERS)
 
 
-async def _scheduler_name(request: web.Request) -> str:
+async def _send(response: web.StreamResponse, request: web.Request, data: bytes) -> None:
+    """Raises ConnectionError, the connection cut, where the listener does not read."""
     try:
-        body = json.loads(await request.text())
-    except ValueError:
-        body = None
+        async with asyncio.timeout(_SEND_S):
+            await response.write(data)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionError("the listener does not read") from None
+
+
+async def _scheduler_name(request: web.Request) -> str:
+    body = None
+    try:
+        async with asyncio.timeout(_SEND_S):
+            content = await request.read()
+        # RecursionError: nested too deeply.
+        with contextlib.suppress(ValueError, RecursionError):
+            body = json.loads(content)  # UTF-8, whatever the head says of it
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text="the body did not come in time\n") from None
+    except web.RequestPayloadError:
+        pass  # such as chunks that are none
     name = body.get("scheduler") if isinstance(body, dict) else None
     if not isinstance(name, str):
         raise web.HTTPBadRequest(text='accepted: {"scheduler": "NAME"}\n')

@@ -16,7 +16,8 @@ import specsched_scheduler.page
 from pydantic import ValidationError
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_scheduler.config import SchedulerConfig
-from specsched_scheduler.page.feed import MAX_LISTENERS
+from specsched_scheduler.page import feed, page
+from specsched_scheduler.page.feed import MAX_LISTENERS, Feed
 from specsched_scheduler.page.origin import PAGE_HEADER
 from yarl import URL
 
@@ -144,6 +145,23 @@ async def test_listeners_are_bounded(scheduler, session):
             assert await response.content.read() == b""
 
 
+async def test_a_listener_that_never_reads_is_dropped(scheduler, session, monkeypatch):
+    async def endless(_: Feed) -> AsyncIterator[bytes]:
+        while True:
+            yield b"event: x\n" * (1 << 16)
+
+    monkeypatch.setattr(page, "_SEND_S", 0.1)
+    monkeypatch.setattr(feed, "MAX_LISTENERS", 1)
+    monkeypatch.setattr(Feed, "_events", endless)
+    first = b"event: full\n"
+    async with session.get(url(scheduler, "/page/events")):  # and never read
+        async with asyncio.timeout(TIMEOUT_S):
+            while first == b"event: full\n":
+                async with session.get(url(scheduler, "/page/events")) as response:
+                    first = await response.content.readline()
+    assert first == b"event: x\n"
+
+
 async def test_the_end_is_told_and_held_up_by_nobody(start, session):
     running = await start(http_address="127.0.0.1:0", name="ending")
     async with session.get(url(running, "/page/events")) as response:
@@ -209,6 +227,24 @@ async def test_only_the_page_itself_may_promote(promoting, session, changes):
 async def test_a_malformed_promotion_is_refused(promoting, session, body):
     status, text = await post(promoting, session, page_headers(promoting), body)
     assert (status, '{"scheduler": "NAME"}' in text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "data"),
+    [
+        ({"Content-Type": "application/json; charset=nonesuch"}, b"{"),
+        ({}, b"[" * 60_000),
+        ({"Content-Encoding": "gzip"}, b"no gzip"),
+        ({}, b"\xff\xfe\xfa"),
+        ({}, b'{"scheduler": ' + b"9" * 5000 + b"}"),
+    ],
+)
+async def test_a_body_that_is_none_is_refused(promoting, session, headers, data):
+    address = url(promoting, "/page/promote")
+    headers = page_headers(promoting) | headers
+    async with session.post(address, headers=headers, data=data) as response:
+        assert response.status == 400
+        assert '{"scheduler": "NAME"}' in await response.text()
 
 
 async def test_only_schedulers_that_are_there_can_be_promoted(promoting, session):
