@@ -16,10 +16,10 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_scheduler.decision.errors import DecisionError
 from specsched_scheduler.decision.wire import policy_to_message
 from specsched_scheduler.policies import build_policy
+from specsched_scheduler.validation import problems
 
 __all__ = ["PlanDocument", "PlanDocumentError", "PlanEntry", "read_plan_document"]
 
-_MAX_ERRORS_SHOWN = 5
 Count = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
 LargeCount = Annotated[int, Field(ge=0, le=1 << 53)]
 
@@ -75,15 +75,12 @@ def _read_entry(item: Any, where: str) -> PlanEntry:
 
 
 def _describe(error: ValidationError, where: str) -> str:
-    problems = []
-    for problem in error.errors()[:_MAX_ERRORS_SHOWN]:
-        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])
+    lines = []
+    for place, value, accepted in problems(error):
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
         path = (where + "".join(steps)).lstrip(".") or "request"
-        given = json.dumps(problem["input"], default=repr)
-        given = given if len(given) <= 60 else f"{given[:57]}..."
-        shown = "" if problem["type"] == "missing" else f" = {given}"
-        problems.append(f"{path}{shown}: {problem['msg']}")
-    return "; ".join(problems)
+        lines.append(f"{path}{value}: {accepted}")
+    return "; ".join(lines)
 
 
 # ===================== Schema =====================

@@ -90,7 +90,10 @@ def import_(
         raise InvalidRequestError(f"{file}: {reason}") from error
     name, target = find_scheduler(run_dir, scheduler)
     with SchedulerClient(target) as client:
-        answer = client.import_state(document, timeout_s=timeout)
+        try:
+            answer = client.import_state(document, timeout_s=timeout)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{file}: {error}") from error
     if json:
         counts = {"entries": answer.num_entries, "applied": answer.num_applied}
         typer.echo(json_module.dumps({"scheduler": name, **counts}))

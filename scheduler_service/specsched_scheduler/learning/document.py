@@ -34,6 +34,7 @@ from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrection
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart, Strict
 from specsched_scheduler.learning.errors import StateError
+from specsched_scheduler.validation import problems
 
 __all__ = [
     "CalibrationPart",
@@ -54,6 +55,7 @@ _Temperature = Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)]
 _Intercept = Annotated[float, Field(ge=-MAX_INTERCEPT, le=MAX_INTERCEPT)]
 _Ratio = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Count = Annotated[int, Field(ge=0, le=2**53)]
+_Name = Annotated[str, Field(max_length=4096)]  # as long as a path may be
 
 
 class ClassCalibration(Strict):
@@ -127,10 +129,10 @@ class CostPart(Strict):
 class Entry(Strict):
     """What was learned of one kind of executor."""
 
-    model: str
-    drafter: str
+    model: _Name
+    drafter: _Name
     max_draft_tokens: Annotated[int, Field(ge=1, le=64)]
-    cost_fingerprint: str = ""
+    cost_fingerprint: _Name = ""
     calibration: CalibrationPart
     cost: CostPart | None = None
     draft_length: DraftLengthPart | None = None
@@ -215,15 +217,17 @@ def calibration_part(calibration: Calibration, num_rows: tuple[int, ...]) -> Cal
 
 
 def read_state(text: str | bytes) -> LearnedState:
-    """Check and parse a document. Raises StateError naming each field that is wrong."""
+    """Check and parse a document. Raises StateError naming each field that is wrong, its value and
+    what is accepted."""
     try:
         return LearnedState.model_validate_json(text)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, each['loc'])) or 'document'}: {each['msg']}"
-            for each in error.errors(include_url=False)
-        ]
-        raise StateError("; ".join(problems)) from error
+        raise StateError(
+            "; ".join(
+                f"{'.'.join(map(str, place)) or 'document'}{value}: {accepted}"
+                for place, value, accepted in problems(error)
+            )
+        ) from error
 
 
 def load_state(path: Path) -> LearnedState:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.draft_length import LoadState
@@ -24,6 +24,15 @@ __all__ = ["DraftLengthPart", "LoadPart", "PositionPart", "Strict"]
 
 _MAX_LOG2_REQUESTS = 20
 _MAX_EXTRA = 1e3
+_POLICIES = tuple(code.name.lower() for code in PolicyCode)
+
+
+def _check_policy(name: str) -> str:
+    if name not in _POLICIES:
+        raise ValueError(f"accepted: {', '.join(_POLICIES)}")
+    return name
+
+
 _RequestSteps = Annotated[float, Field(ge=0, le=2**53)]
 
 
@@ -75,7 +84,7 @@ class LoadPart(Strict):
 class DraftLengthPart(Strict):
     """policy: that the drafts were scheduled by. loads: each batch size once."""
 
-    policy: str
+    policy: Annotated[str, AfterValidator(_check_policy)]
     loads: Annotated[tuple[LoadPart, ...], Field(max_length=_MAX_LOG2_REQUESTS + 1)]
 
     @classmethod

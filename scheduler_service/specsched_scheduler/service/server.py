@@ -40,6 +40,8 @@ SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["SchedulerService"].full_name
 
 _MAX_CALLS = 256
 """Calls of all kinds at once, streams included; more are refused with RESOURCE_EXHAUSTED."""
+_MESSAGE_HEAD_BYTES = 1 << 10
+"""More than what a message has beside its document."""
 
 _TELL_AFTER_S = 2.0
 """A warm-up that takes longer compiles, and is told."""
@@ -68,7 +70,11 @@ class SchedulerServer:
         self._notifier = Notifier.of(os.environ)
         self._stop = asyncio.Event()
         self._warmed = asyncio.Event()
-        learned = LearnedStates(state or LearnedState(), is_frozen=config.freeze_learning)
+        learned = LearnedStates(
+            state or LearnedState(),
+            is_frozen=config.freeze_learning,
+            max_bytes=config.max_message_bytes - _MESSAGE_HEAD_BYTES,
+        )
         self._attachments = Attachments(policy, config.max_attachments, learned)
         self._health = health.aio.HealthServicer()
         self.web = SchedulerWeb(

@@ -120,6 +120,15 @@ def test_an_entry_is_for_its_own_kind_of_executor():
         (("entries", 0, "cost", "scale"), -1, "entries.0.cost.scale"),
         (("entries", 0, "cost", "ratios", 0, "ratio"), 0, "entries.0.cost.ratios.0.ratio"),
         (("entries", 0, "unknown"), 1, "entries.0.unknown"),
+        (("entries", 0, "cost", "scale"), -1.5, "scale = -1.5: Input should be greater than"),
+        (("entries", 0, "model"), "m" * 5000, 'entries.0.model = "mmmmm'),
+        (("entries", 0, "drafter"), "m" * 5000, "at most 4096 characters"),
+        (("entries", 0, "cost_fingerprint"), "m" * 5000, "at most 4096 characters"),
+        (
+            ("entries", 0, "draft_length", "policy"),
+            "fastest",
+            'draft_length.policy = "fastest": Value error, accepted: python, throughput, ',
+        ),
         ((*LOAD, "draft_tokens"), K + 1, "draft_length.loads.0.draft_tokens is 4"),
         ((*LOAD, "positions"), [], "draft_length.loads.0.positions has 0 values"),
         ((*LOAD, "positions", 1, "gain"), 1.5, "loads.0.positions.1.gain"),
@@ -138,6 +147,14 @@ def test_what_is_wrong_is_named(path, value, words):
     place[path[-1]] = value
     with pytest.raises(StateError, match=words.replace(".", r"\.")):
         read_state(json.dumps(document))
+
+
+def test_what_is_wrong_is_told_briefly():
+    document = json.loads(write_state(state()))
+    document["entries"] = [{"model": "x" * 10_000}] * 1000
+    with pytest.raises(StateError) as refusal:
+        read_state(json.dumps(document))
+    assert len(str(refusal.value)) < 1000
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"entries": [{}]}', "null"])
