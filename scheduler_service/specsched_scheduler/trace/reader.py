@@ -19,6 +19,7 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.learning.errors import TraceError
 
+from .row_checks import check_draft_tokens, check_row
 from .schema import METADATA_PREFIX, SCHEMA
 
 __all__ = [
@@ -115,15 +116,18 @@ def _facts(path: Path, schema: pa.Schema) -> dict[str, str]:
 def _read(file: OpenTraceFile) -> TraceFile:
     path, facts = file.path, file.facts
     try:
-        k = int(facts["max_draft_tokens"])
+        k = check_draft_tokens(int(facts["max_draft_tokens"]))
         cost = Parse(facts["cost"], plan_pb2.CostModel())
         steps = tuple(_step(row, k) for row in file.parquet.read().to_pylist())
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from error
     except (KeyError, ValueError, ParseError) as error:
         raise TraceError(f"{path}: {error!r}") from error
     return TraceFile(path, facts.get("policy", "unknown"), k, cost, steps)
 
 
 def _step(row: dict[str, Any], k: int) -> RecordedStep:
+    check_row(row, k)
     confidence = np.array(
         [[np.nan if v is None else v for v in values] for values in row["confidence"]],
         dtype=np.float64,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from specsched_protocol.hindsight import Hindsight, StepOutcome
@@ -148,6 +151,77 @@ def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, trace: Path):
     broken.write_bytes(trace.read_bytes()[:1000])
     with pytest.raises(TraceError, match=r"broken\.parquet"):
         list(read_trace_files(broken))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("num_tokens", 2**31 - 1, "num_tokens is 2147483647, accepted: 0..4259840"),
+        ("num_tokens", 0, "num_tokens is 0, accepted: at least the sum of num_verified"),
+        ("num_other_tokens", 2**32 - 1, "num_other_tokens is 4294967295, accepted: 0..4259840"),
+        ("num_other_tokens", None, "num_other_tokens is None, accepted"),
+        ("num_prefill_tokens", 4_000_000, "num_prefill_tokens is 4000000, accepted: up to num_oth"),
+        ("budget", 2**32 - 1, "budget is 4294967295, accepted: 0..4259840"),
+        ("expected_tokens", float("nan"), "expected_tokens is nan, accepted: a number in 0.."),
+        ("padded_num_tokens", 2**32 - 1, "padded_num_tokens is 4294967295"),
+        ("draft_ms", float("inf"), "draft_ms is inf, accepted: a number in 0..1000000000"),
+        ("verify_ms", -1.0, "verify_ms is -1.0"),
+        ("verify_ms", None, "verify_ms is None"),
+        ("slot_id", [], "generation is a list of [0-9]* values, accepted: a list of 0 values"),
+        ("samples", [True], "samples is a list of 1 values"),
+        ("weight", None, "weight is None, accepted: a list of"),
+        ("confidence", [], "confidence is a list of 0 values"),
+        ("outcome_generation", [], "outcome_generation is a list of 0 values"),
+        ("num_accepted", None, "num_accepted is None"),
+    ],
+)
+def test_a_row_that_no_executor_wrote_is_refused(tmp_path: Path, trace: Path, column, value, words):
+    with pytest.raises(TraceError, match=rf"other\.parquet: step 5: {words}"):
+        list(read_trace_files(changed(trace, tmp_path, column, lambda _: value)))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("slot_id", 2**16, "slot_id.0. is 65536, accepted: 0..65535"),
+        ("num_draft_tokens", K + 1, f"num_draft_tokens.0. is {K + 1}, accepted: 0..{K}"),
+        ("num_confidences", 2**32 - 1, "num_confidences.0. is 4294967295"),
+        ("weight", float("nan"), "weight.0. is nan"),
+        ("weight", -1.0, "weight.0. is -1.0"),
+        ("context_tokens", None, "context_tokens.0. is None"),
+        ("samples", None, "samples.0. is None, accepted: true or false"),
+        (
+            "confidence",
+            [],
+            f"confidence.0. is a list of 0 values, accepted: max_draft_tokens = {K}",
+        ),
+        ("confidence", None, "confidence.0. is None"),
+        ("num_verified", 2**32 - 1, "num_verified.0. is 4294967295"),
+        ("num_accepted", 2**32 - 1, "num_accepted.0. is 4294967295"),
+    ],
+)
+def test_so_is_one_value_of_a_list(tmp_path: Path, trace: Path, column, value, words):
+    path = changed(trace, tmp_path, column, lambda values: [value, *values[1:]])
+    with pytest.raises(TraceError, match=rf"other\.parquet: step 5: {words}"):
+        list(read_trace_files(path))
+
+
+@pytest.mark.parametrize("length", [b"0", b"65", b"-1", b"1000000000", b"many"])
+def test_a_draft_length_that_no_executor_has_is_refused(tmp_path: Path, trace: Path, length: bytes):
+    table, path = pq.read_table(trace), tmp_path / "other.parquet"
+    metadata = {**table.schema.metadata, b"specsched.max_draft_tokens": length}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    with pytest.raises(TraceError, match=r"other\.parquet: .*" + length.decode()):
+        list(read_trace_files(path))
+
+
+def changed(trace: Path, directory: Path, column: str, change: Callable[[Any], object]) -> Path:
+    """The same trace with another value in one column of its third step."""
+    table, path = pq.read_table(trace), directory / "other.parquet"
+    rows = table.to_pylist()
+    rows[2][column] = change(rows[2][column])
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    return path
 
 
 # ===================== Hindsight =====================
