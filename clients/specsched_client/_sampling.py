@@ -14,6 +14,7 @@ _MAX_BIAS = 100
 _MAX_LOGPROBS = 20
 _MAX_OUTPUTS = 128
 _MAX_PENALTY = 2
+_REPETITION_RANGE = (0.01, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Sampling:
     """Sampling parameters, checked on construction; InvalidRequestError names a bad one.
 
     temperature: 0 is greedy. top_k: 0 is off. top_p: in (0, 1]. min_p: leaves out tokens less
-    likely than this times the likeliest; in [0, 1]. repetition_penalty: above 0, 1 is off; of
-    tokens in prompt or output. presence_penalty, frequency_penalty: in [-2, 2]; subtracted for
+    likely than this times the likeliest; in [0, 1]. repetition_penalty: in [0.01, 100], 1 is off;
+    of tokens in prompt or output. presence_penalty, frequency_penalty: in [-2, 2]; subtracted for
     tokens in the output, once or per occurrence. logit_bias: token id -> addend in [-100, 100].
     n: outputs of the prompt, up to 128. logprobs, prompt_logprobs: up to 20 likeliest tokens to
     tell at each position of output or prompt, beside the token there; None tells nothing. seed: a
@@ -72,8 +73,9 @@ class Sampling:
 
     def _require_penalties(self) -> None:
         self._require("min_p", 0 <= self.min_p <= 1, "0 (off) to 1")
-        repetition = math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0
-        self._require("repetition_penalty", repetition, "a finite number > 0 (1: off)")
+        lowest, highest = _REPETITION_RANGE
+        repetition = lowest <= self.repetition_penalty <= highest
+        self._require("repetition_penalty", repetition, f"{lowest} to {highest} (1: off)")
         for name in ("presence_penalty", "frequency_penalty"):
             bounded = -_MAX_PENALTY <= getattr(self, name) <= _MAX_PENALTY
             self._require(name, bounded, f"-{_MAX_PENALTY} to {_MAX_PENALTY} (0: off)")

@@ -58,7 +58,8 @@ class HuggingFaceCodec:
         self._template = _compile(template) if template else None
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a plain prompt."""
+        """Token ids of a plain prompt. Raises InvalidRequestError for lone surrogates."""
+        _require_unicode(text)
         return list(self._tokenizer.encode(text).ids)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
@@ -73,6 +74,7 @@ class HuggingFaceCodec:
             )
         except jinja2.TemplateError as error:
             raise InvalidRequestError(f"the chat template refuses the messages: {error}") from error
+        _require_unicode(text)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decoder(self) -> StreamDecoder:
@@ -110,6 +112,16 @@ class StreamDecoder:
         """Text that was still held back: bytes that no token completed."""
         whole = self._tokenizer.decode(self._token_ids, skip_special_tokens=True)
         return str(whole[self._num_shown :])
+
+
+def _require_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"the prompt holds {text[error.start]!r} at character {error.start}; accepted: text"
+            " that UTF-8 can hold"
+        ) from error
 
 
 def _load_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:

@@ -68,7 +68,12 @@ def ensure_private_dir(path: Path) -> Path:
 
 
 def _check_private_dir(path: Path) -> Path:
-    status = path.lstat()
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunDirError(f"cannot use run directory {path}: {error.strerror}") from error
     if not stat.S_ISDIR(status.st_mode):
         raise RunDirError(f"{path} is not a directory (symbolic links are refused)")
     if status.st_uid != os.geteuid():

@@ -433,3 +433,36 @@ def test_addresses_and_time_limits_are_checked(
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert named in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("hello \udcff",), ("hello", "\udcff"), ("--raw", "\udcff"), ("a", "--stop", "\udcff")],
+)
+def test_text_that_is_not_utf_8_is_refused(
+    run: Run, target: str, arguments: tuple[str, ...]
+) -> None:
+    code, _, error = run("generate", "--target", target, *arguments)
+    assert (code, error.startswith("error: "), error.count("\n")) == (2, True, 1), error
+
+
+def test_a_policy_that_is_not_utf_8_is_refused(
+    run: Run, start_scheduler: Callable[..., FakeScheduler]
+) -> None:
+    start_scheduler("only")
+    code, _, error = run("policy", "set", "fixed\udcff")
+    assert (code, error.startswith("error: "), error.count("\n")) == (2, True, 1), error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--run-dir"),
+        ("top", "--count", "1", "--run-dir"),
+        ("calibration", "export", "--run-dir"),
+        ("status", "--scheduler"),
+    ],
+)
+def test_a_path_that_is_too_long_is_refused(run: Run, arguments: tuple[str, ...]) -> None:
+    code, _, error = run(*arguments, "/" + "a" * 5000)
+    assert (code, "File name too long" in error, error.count("\n")) == (2, True, 1), error

@@ -132,7 +132,7 @@ def test_options_reach_the_engine_and_change_the_output(run: Run, address: str) 
     ("options", "message"),
     [
         ("--min-p 1.5", "min_p = 1.5; accepted: 0"),
-        ("--repetition-penalty 0", "repetition_penalty = 0.0; accepted: a finite number > 0"),
+        ("--repetition-penalty 0", "repetition_penalty = 0.0; accepted: 0.01 to 100"),
         ("--presence-penalty 3", "presence_penalty = 3.0; accepted: -2 to 2"),
         ("--frequency-penalty nan", "frequency_penalty = nan; accepted: -2 to 2"),
         ("--logit-bias 5", "--logit-bias '5'; accepted: TOKEN_ID=BIAS"),

@@ -106,3 +106,10 @@ def test_text_without_its_packages_says_how_to_get_them(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependencyError, match="pip install"):
         HuggingFaceCodec(WordTokenizer().files())
+
+
+def test_text_that_utf_8_cannot_hold_is_refused() -> None:
+    codec = HuggingFaceCodec(files("{{ messages[0].content }}"))
+    for encode in (codec.encode, lambda text: chat(codec, {"role": "user", "content": text})):
+        with pytest.raises(InvalidRequestError, match=r"holds '.udcff' at character 2"):
+            encode("ab\udcff")

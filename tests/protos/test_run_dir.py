@@ -151,3 +151,11 @@ def test_looking_for_a_run_directory_creates_nothing_and_refuses_as_opening_does
     (root / "schedulers").chmod(0o777)
     with pytest.raises(RunDirError, match="mode 0777"):
         RunDir.find(root)
+
+
+def test_a_path_that_cannot_be_is_refused_by_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirError, match="File name too long"):
+        RunDir.find(tmp_path / ("a" * 5000))
+    with pytest.raises(RunDirError, match="Not a directory"):
+        RunDir.find(tmp_path / "file" / "run")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +18,9 @@ from specsched_client.cli._plugins import PluginGroup
 from specsched_client.cli._policy import policy_app
 from specsched_client.cli._status import status
 from specsched_client.cli._top import top
+
+if TYPE_CHECKING:
+    from specsched_client._errors import SpecschedError
 
 _HELP = """Generate text with an executor; watch and steer the schedulers beside it.
 
@@ -50,9 +55,27 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        from specsched_client._errors import SpecschedError
-
-        if not isinstance(error, SpecschedError):
+        shown = _shown(error)
+        if shown is None:
             raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(exit_code_of(error))
+        typer.echo(f"error: {shown}", err=True)
+        sys.exit(exit_code_of(shown))
+
+
+def _shown(error: Exception) -> SpecschedError | None:
+    """What a user is told in place of a traceback; None for what is a defect."""
+    from specsched_client._errors import InvalidRequestError, SpecschedError
+
+    if isinstance(error, SpecschedError):
+        return error
+    if isinstance(error, OSError) and error.filename is not None:
+        name = os.fsencode(error.filename).decode(errors="backslashreplace")
+        return InvalidRequestError(f"{name}: {error.strerror}")
+    if not isinstance(error, ValueError | TypeError):
+        return None
+    for argument in sys.argv[1:]:
+        # How bytes that are not UTF-8 arrive; names of files may hold them, text may not.
+        if any("\udc80" <= character <= "\udcff" for character in argument):
+            raw = os.fsencode(argument).decode(errors="backslashreplace")
+            return InvalidRequestError(f"argument {raw!r} is not UTF-8")
+    return None

@@ -74,6 +74,7 @@ class Admission:
             raise RequestError("stop strings were given to an engine without a tokenizer")
         if not (math.isfinite(request.weight) and request.weight > 0):
             raise RequestError(f"weight is {request.weight}; accepted: a number above 0")
+        self._check_choice(request.sampling)
         max_total_tokens = self._max_total_tokens(request)
         self._check_room(max_total_tokens)
         seed = request.sampling.seed
@@ -122,6 +123,20 @@ class Admission:
             index=index,
             logit_rules=LogitRules.of(request.sampling, num_prompt_tokens),
         )
+
+    def _check_choice(self, params: SamplingParams) -> None:
+        if params.min_tokens == 0:
+            return
+        # Impossible until there are min_tokens, see `suppress_early_stops`.
+        stops = set(params.stop_token_ids)
+        if not params.ignore_eos:
+            stops |= set(self._model.eos_token_ids)
+        vocab_size = self._model.vocab_size
+        if len(stops) >= vocab_size:
+            raise RequestError(
+                f"min_tokens is {params.min_tokens} and all {vocab_size} tokens end the output;"
+                f" accepted: min_tokens 0, or at most {vocab_size - 1} stop_token_ids and end ids"
+            )
 
     def _check_prompt(self, request: GenerationRequest) -> None:
         prompt, longest = request.prompt_token_ids, self.max_context_tokens - 1

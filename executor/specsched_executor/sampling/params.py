@@ -18,6 +18,8 @@ MAX_OUTPUTS = 128
 """Outputs of one request at most."""
 _MAX_BIAS = 100
 _MAX_PENALTY = 2
+_REPETITION_RANGE = (0.01, 100)
+"""Logits stay finite in float32, and no factor beyond it has a use."""
 
 
 def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
@@ -62,8 +64,10 @@ def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
 def _check_penalties(params: SamplingParams, vocab_size: int) -> None:
     _check(0 <= params.min_p <= 1, f"min_p is {params.min_p}; accepted: 0 (no limit) to 1")
     _check(
-        math.isfinite(params.repetition_penalty) and params.repetition_penalty > 0,
-        f"repetition_penalty is {params.repetition_penalty}; accepted: a number above 0 (1: none)",
+        # Rounded: the wire carries float32, in which 0.01 is a little less.
+        _REPETITION_RANGE[0] <= round(params.repetition_penalty, 6) <= _REPETITION_RANGE[1],
+        f"repetition_penalty is {params.repetition_penalty}; accepted: {_REPETITION_RANGE[0]} to"
+        f" {_REPETITION_RANGE[1]} (1: none)",
     )
     for name in ("presence_penalty", "frequency_penalty"):
         value = getattr(params, name)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from specsched_executor.core import RequestError
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.model import DecoderModel, load_model
 
@@ -124,3 +125,15 @@ def test_rules_change_the_logits_of_a_real_model_in_place(decoder):
     assert ruled.finish_reason == plain.finish_reason == "length"
     assert set(ruled.token_ids) == {40}
     assert 40 not in plain.token_ids
+
+
+def test_a_request_that_leaves_no_token_to_sample_is_refused():
+    driver = Driver(poisoned_target(), NgramDrafter(3), SilentTransport(), config())
+    every_id = tuple(range(VOCAB))
+    with pytest.raises(RequestError, match="min_tokens is 1 and all 6 tokens end the output"):
+        driver.submit([1], min_tokens=1, max_tokens=2, stop_token_ids=every_id)
+    one_left = driver.submit([1], min_tokens=1, max_tokens=1, stop_token_ids=every_id[1:])
+    at_once = driver.submit([1], max_tokens=1, stop_token_ids=every_id)
+    driver.run()
+    assert one_left.token_ids == [0]
+    assert at_once.finish_reason == "stop"

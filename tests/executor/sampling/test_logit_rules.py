@@ -89,7 +89,8 @@ def test_logits_that_are_not_numbers_stay_so():
     [
         ({"min_p": 1.1}, r"min_p is 1\.1; accepted: 0"),
         ({"min_p": math.nan}, "min_p is nan"),
-        ({"repetition_penalty": 0.0}, r"repetition_penalty is 0\.0; accepted: a number above 0"),
+        ({"repetition_penalty": 0.0}, r"repetition_penalty is 0\.0; accepted: 0\.01 to 100"),
+        ({"repetition_penalty": 1e-38}, "repetition_penalty is 1e-38; accepted: 0"),
         ({"repetition_penalty": math.inf}, "repetition_penalty is inf"),
         ({"presence_penalty": 2.5}, r"presence_penalty is 2\.5; accepted: -2 to 2"),
         ({"frequency_penalty": math.nan}, "frequency_penalty is nan"),
@@ -105,3 +106,9 @@ def test_logits_that_are_not_numbers_stay_so():
 def test_values_out_of_range_are_refused_by_name(changes, message):
     with pytest.raises(RequestError, match=message):
         validate_sampling(SamplingParams(**changes), VOCAB)
+
+
+def test_bounds_of_the_repetition_penalty_are_accepted_in_float32():
+    for bound in (0.01, 100.0):
+        as_sent = torch.tensor(bound, dtype=torch.float32).item()
+        validate_sampling(SamplingParams(repetition_penalty=as_sent), VOCAB)
