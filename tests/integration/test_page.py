@@ -157,7 +157,7 @@ def test_values_are_those_of_the_metrics(loaded, browser):
                 expected = found[f"specsched_survival_{name}", position]
                 assert float(value) == pytest.approx(expected, rel=1e-3)
         times = it.page.locator("figure", has_text="Step time").locator(".summary").inner_text()
-        steps = int(re.search(r"Over ([\d,]+) steps", times)[1].replace(",", ""))
+        steps = int(re.search(r"over ([\d,]+) steps", times)[1].replace(",", ""))
         measured_ms = float(re.search(r"measured ([\d.]+) ms", times)[1])
         assert steps == found["specsched_judged_steps_total",]
         mean_ms = found["specsched_judged_step_seconds_total",] / steps * 1e3
