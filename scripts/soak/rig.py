@@ -105,6 +105,7 @@ class Rig:
             self._pass_steps(3)
             self.start(name)
         self._await(lambda: self.active() in self.schedulers, "another takes over", _SETTLE_S)
+        self._pass_steps(2)  # the one that read no plan before is counted with this kill
 
     def stall(self) -> None:
         """Stop the active scheduler until a shadow took over, then let it go on."""
