@@ -7,18 +7,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import structlog
 from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.planner import TapedStep
 
+from .retrying_writer import RetryingWriter
 from .rows import to_row
 from .seam import TraceConfig
-from .writer import TraceWriter
 
 __all__ = ["TraceRecorder"]
-
-_log = structlog.get_logger(__name__)
 
 _MAX_WAITING_STEPS = 256
 """Steps kept for their report, which comes one step later or never."""
@@ -30,17 +27,22 @@ Item = tuple[str, Any]
 class TraceRecorder:
     """`observe` and `describe` never wait: what the disk is too slow for is left out and counted.
 
-    num_left_out: steps that were not recorded for want of room here, num_dropped: in the planner.
+    num_dropped: steps that were not recorded for want of room in the planner.
     """
 
     def __init__(self, config: TraceConfig, name: str) -> None:
-        self.num_left_out = 0
+        self._num_refused = 0
         self.num_dropped = 0
         self._queue: queue.Queue[Item | None] = queue.Queue(_MAX_BATCHES)
         self._waiting: dict[int, TapedStep] = {}
-        self._writer = TraceWriter(config, name)
+        self._writer = RetryingWriter(config, name)
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
         self._thread.start()
+
+    @property
+    def num_left_out(self) -> int:
+        """Steps that were not recorded for want of room here or on the disk."""
+        return self._num_refused + self._writer.num_lost
 
     def describe(self, metadata: Mapping[str, str]) -> None:
         """What the steps observed from now on were decided by."""
@@ -77,17 +79,12 @@ class TraceRecorder:
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            self.num_left_out += num_steps
+            self._num_refused += num_steps
 
     def _run(self) -> None:
-        try:
-            while (item := self._next()) is not None:
-                self._take(item)
-            self._writer.close()
-        except (OSError, ValueError) as error:  # a full disk; deciding goes on
-            _log.exception("trace ended", reason=str(error))
-            while self._queue.get() is not None:
-                pass
+        while (item := self._next()) is not None:
+            self._take(item)
+        self._writer.close()
 
     def _next(self) -> Item | None:
         """What comes next; meanwhile the writer ends its file when that is due."""

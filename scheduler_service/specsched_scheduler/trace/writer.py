@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,8 @@ class TraceWriter:
     """One attachment's files. One thread. Raises OSError where the folder cannot be written.
 
     A file that is being written has another suffix: it is none of a reader's business. It is ended
-    by its size, or `max_file_age_s` after its first step. clock: seconds, monotonic.
+    by its size, or `max_file_age_s` after its first step. clock: seconds, monotonic. num_ended:
+    files that can be read. After an OSError or ValueError, `abandon` before anything else.
     """
 
     def __init__(
@@ -40,19 +42,24 @@ class TraceWriter:
         self._writer: pq.ParquetWriter | None = None
         self._path = config.directory
         self._num_files = 0
+        self._num_steps = 0
+        self.num_ended = 0
         config.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def describe(self, metadata: Mapping[str, str]) -> None:
         """What the files written from now on say of themselves; begins a new one."""
         if metadata != self._metadata:
-            self.close()
-            self._metadata = dict(metadata)
+            try:
+                self.close()
+            finally:
+                self._metadata = dict(metadata)
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append steps."""
         if rows and self._due_s is None:
             self._due_s = self._clock() + self._config.max_file_age_s
         self._rows += rows
+        self._num_steps += len(rows)
         if len(self._rows) >= _ROWS_PER_GROUP:
             self._write_group()
             if self._path.stat().st_size >= self._config.max_file_bytes:
@@ -79,7 +86,22 @@ class TraceWriter:
         self._writer.close()
         self._writer = None
         self._path.rename(self._path.with_suffix(""))
+        self._num_steps = 0
+        self.num_ended += 1
         self._make_room()
+
+    def abandon(self) -> int:
+        """Remove the file that could not be written, begin anew; the number of steps it had."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(OSError, ValueError):
+                writer.close()
+        if self._num_files:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+        num_steps, self._num_steps = self._num_steps, 0
+        self._rows, self._due_s = [], None
+        return num_steps
 
     def _write_group(self) -> None:
         if self._writer is None:
