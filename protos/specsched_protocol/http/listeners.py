@@ -12,9 +12,9 @@ from typing import Self
 from specsched_protocol.http.address import http_candidates, probe_target
 from specsched_protocol.tcp import TcpAddress
 
-__all__ = ["HttpListenError", "Listeners"]
+__all__ = ["BACKLOG", "HttpListenError", "Listeners"]
 
-_BACKLOG = 128
+BACKLOG = 128
 
 
 class HttpListenError(RuntimeError):
@@ -71,7 +71,7 @@ def _bound(address: TcpAddress) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(target)
-        sock.listen(_BACKLOG)  # at once: two that are merely bound may share a port
+        sock.listen(BACKLOG)  # at once: two that are merely bound may share a port
     except OSError:
         sock.close()
         raise

@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from specsched_protocol.http.connections import ACCEPTS_AT_ONCE, Connections
-from specsched_protocol.http.listeners import Listeners
+from specsched_protocol.http.listeners import BACKLOG, Listeners
 from specsched_protocol.tcp import TcpAddress
 
 __all__ = ["Health", "HttpServer"]
@@ -114,6 +114,7 @@ class HttpServer:
                 connections, sock=sock, backlog=ACCEPTS_AT_ONCE
             )
         )
+        sock.listen(BACKLOG)  # asyncio has made the queue as short as what it accepts at once
         host, port = sock.getsockname()[:2]
         _log.info("http", address=str(TcpAddress(host, port)), option=option)
         return int(port)
