@@ -57,6 +57,9 @@ class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         self.health: HealthServicer | None = None
         self.role = scheduler_pb2.LANE_ROLE_UNSPECIFIED
 
+    def WatchDecisions(self, request: Any, context: Any) -> Any:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "a fake decides nothing")
+
     def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
         counters = scheduler_pb2.PlannerCounters(num_decisions=41, plan_us_p50=7)
         attachment = scheduler_pb2.AttachmentStatus(

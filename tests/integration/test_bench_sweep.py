@@ -66,7 +66,8 @@ def test_sweep_goes_on_after_an_interrupt(
             lambda: state.exists() and state.read_bytes().count(b"\n") >= 2,
             timeout_s=START_TIMEOUT_S,
         )
-        interrupted.send_signal(signal.SIGINT)
+        # Not SIGINT: workers of pytest-xdist ignore it, and their children inherit that.
+        interrupted.send_signal(signal.SIGTERM)
         _, error = interrupted.communicate(timeout=START_TIMEOUT_S)
     finally:
         interrupted.kill()

@@ -77,7 +77,8 @@ class Comparison:
         self._watches = (Watch(old), Watch(fresh))
 
     def difference(self) -> float:
-        """Share by which expected tokens differ in the next steps that both decided."""
+        """Share by which expected tokens differ in steps that both decided, after 50 more."""
+        self._executor.answer(NUM_STEPS)
         begins = [len(watch.decisions) for watch in self._watches]
         pairs: list[tuple[float, float]] = []
 

@@ -80,6 +80,11 @@ def test_both_are_ready_and_answer_everywhere(processes):
         assert "process_cpu_seconds_total" in fetch(at)
 
 
+def counts_steps_alike(executor) -> bool:
+    found = values(fetch(address(executor)))
+    return found["specsched_step_seconds_count",] == found["specsched_steps_total",]
+
+
 def test_counters_agree_with_grpc_and_with_each_other(processes):
     scheduler, executor = processes
     before = values(fetch(address(executor)))
@@ -88,6 +93,7 @@ def test_counters_agree_with_grpc_and_with_each_other(processes):
             client.generate(
                 PROMPT, Sampling(max_tokens=NUM_TOKENS, ignore_eos=True, seed=seed, temperature=0)
             )
+    wait_until(lambda: counts_steps_alike(executor))  # an answer is out before its step is counted
     with grpc.insecure_channel(executor.target) as channel:
         told = ExecutorServiceStub(channel).GetStepCounters(
             executor_pb2.GetStepCountersRequest(), timeout=10

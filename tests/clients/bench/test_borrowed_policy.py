@@ -69,8 +69,13 @@ def test_a_signal_puts_the_policy_back(
             os.kill(os.getpid(), one)
 
     server.before_request = tell_to_end
+    # Workers of pytest-xdist ignore it.
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
-        asyncio.run(measure(server.session()))
+    try:
+        with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
+            asyncio.run(measure(server.session()))
+    finally:
+        signal.signal(signal.SIGINT, usual)
     assert server.policy.name == "throughput"
     assert signal.getsignal(signal.SIGTERM) is before
