@@ -9,14 +9,14 @@ BENCH_DIR ?= docs/benchmarks/raw
 GPU_CHECK_DIR ?= .cache/gpu-check
 SOAK ?= --minutes 20 --record
 TESTS ?= tests
-JOBS ?= 2
+JOBS ?= 3
 RUN := .venv/bin/python -m
 BUF := ../.venv/bin/buf
 BASELINE := released/specsched_v1.binpb
 
 export PYTHON
 
-.PHONY: help setup demo test lint types protos protos-check protos-release docs bench gpu-check soak format clean
+.PHONY: help setup demo test suite lint types protos protos-check protos-release docs bench gpu-check soak format clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -27,7 +27,9 @@ setup: ## make .venv with everything that the other targets need (they call it t
 demo: setup ## serve a real model through the sidecar and watch it answer (options: DEMO="--help")
 	@$(RUN) scripts.demo $(DEMO)
 
-test: lint types protos-check ## all gates and all tests (one file: TESTS=tests/..., JOBS=0: in one process)
+test: lint types protos-check suite ## all gates and all tests (one file: TESTS=tests/..., JOBS=0: in one process)
+
+suite: setup
 	$(RUN) pytest -n $(JOBS) --durations=15 --durations-min=5 $(TESTS)
 
 lint: setup ## ruff: rules and format
