@@ -90,9 +90,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         if code is None:
             _log.error("call failed", method=method, exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, self._internal)
+        reason = _told(error)
         if self._logs_refusals:
-            _log.warning("call refused", method=method, status=code.name, reason=_told(error))
-        await context.abort(code, _told(error))
+            _log.warning("call refused", method=method, status=code.name, reason=reason)
+        await context.abort(code, reason)
 
 
 def _parsing(behavior: Callable[..., Any], parse: Callable[[bytes], Any] | None) -> Any:
