@@ -16,10 +16,9 @@ from specsched_client._sampling import Sampling
 from specsched_client.cli._discovery import find_scheduler
 
 from .load import ClosedLoop, Load, OpenLoop
-from .prompts import BenchPrompt, digest, encode_prompts, read_prompts
+from .prompts import BenchPrompt, digest, read_prompts
 from .report import Report, load_result
-from .round import Workload
-from .server_facts import ask_executor, ask_scheduler
+from .server_facts import ask_scheduler
 from .session import Progress, Session, Variant
 
 __all__ = ["BenchPlan", "require_timeout", "run_plan"]
@@ -115,14 +114,12 @@ async def run_plan(plan: BenchPlan, progress: Progress, *, command: Sequence[str
     """Measure. Raises SpecschedError where a process cannot be reached or refuses a policy."""
     results = []
     async with Session.open(plan.variants, plan.scheduler_target, progress) as session:
-        targets = dict.fromkeys(variant.target for variant in plan.variants)
-        executors = [await ask_executor(session.client(each), each) for each in targets]
+        executors = await session.executors()
         scheduler = await ask_scheduler(plan.scheduler_target) if plan.scheduler_target else None
-        codec = await session.client(plan.variants[-1].target).tokenizer()
-        work = Workload(
-            prompts=encode_prompts(list(plan.prompts), codec),
-            num_requests=0,
-            sampling=plan.sampling,
+        work = await session.workload(
+            plan.variants[-1].target,
+            plan.prompts,
+            plan.sampling,
             seed=plan.seed,
             timeout_s=plan.timeout_s,
         )

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specsched_client._async_client import AsyncClient
+from specsched_client._sampling import Sampling
 from specsched_client._scheduler_client import AsyncSchedulerClient
 
 from .borrowed_policy import BorrowedPolicy
 from .counters import counted_between, plan_latency, read_counters
 from .load import Load
+from .prompts import BenchPrompt, encode_prompts
 from .round import Workload, run_round
+from .server_facts import ExecutorFacts, ask_executor
 from .summary import RoundResult
 
 __all__ = ["NoProgress", "Progress", "Session", "Variant"]
@@ -89,6 +92,29 @@ class Session:
     def client(self, target: str) -> AsyncClient:
         """The connection to an executor."""
         return self._clients[target]
+
+    async def executors(self) -> list[ExecutorFacts]:
+        """What each executor tells of itself, in the order of the variants."""
+        return [await ask_executor(client, target) for target, client in self._clients.items()]
+
+    async def workload(
+        self,
+        target: str,
+        prompts: Sequence[BenchPrompt],
+        sampling: Sampling,
+        *,
+        seed: int,
+        timeout_s: float | None,
+    ) -> Workload:
+        """Requests as the tokenizer of `target` encodes them; how many is for each load to say."""
+        codec = await self.client(target).tokenizer()
+        return Workload(
+            prompts=encode_prompts(list(prompts), codec),
+            num_requests=0,
+            sampling=sampling,
+            seed=seed,
+            timeout_s=timeout_s,
+        )
 
     async def put_back_policy(self) -> None:
         """Have the scheduler decide by the policy found, unless somebody else set another one."""

@@ -11,10 +11,9 @@ from specsched_protocol.v1.scheduler_pb2 import LaneRole
 from specsched_client._errors import InvalidRequestError, ServerError
 from specsched_client._policy import to_policy_spec
 from specsched_client.bench.load import ClosedLoop
-from specsched_client.bench.prompts import encode_prompts
 from specsched_client.bench.report import LoadResult, Report, load_result
 from specsched_client.bench.round import Workload
-from specsched_client.bench.server_facts import SchedulerFacts, ask_executor, ask_scheduler
+from specsched_client.bench.server_facts import SchedulerFacts, ask_scheduler
 from specsched_client.bench.session import Progress, Session, Variant
 from specsched_client.bench.summary import RoundResult
 
@@ -38,13 +37,11 @@ async def run_sweep(
     _require_known(plan, scheduler)
     variants = plan.variants(scheduler.max_draft_tokens)
     async with Session.open(variants, plan.scheduler_target, progress) as session:
-        targets = dict.fromkeys(variant.target for variant in variants)
-        executors = [await ask_executor(session.client(each), each) for each in targets]
-        codec = await session.client(plan.target).tokenizer()
-        work = Workload(
-            prompts=encode_prompts(list(plan.prompts), codec),
-            num_requests=0,
-            sampling=plan.sampling,
+        executors = await session.executors()
+        work = await session.workload(
+            plan.target,
+            plan.prompts,
+            plan.sampling,
             seed=plan.seed,
             timeout_s=plan.timeout_s,
         )
