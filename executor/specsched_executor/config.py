@@ -196,6 +196,15 @@ class ExecutorConfig(ListenConfig, TracingConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_one_shape(self) -> Self:
+        if self.load_format == "dummy" and (self.model is None) == (self.preset is None):
+            raise ValueError(
+                f"load_format = dummy with model = {self.model} and preset = {self.preset}: random"
+                " weights take their shape from one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_embedded(self) -> Self:
         if self.fallback == "embedded" and self.scheduler != "auto":
             raise ValueError(

@@ -8,12 +8,12 @@ from typing import Self
 from pydantic import Field, model_validator
 from specsched_protocol.listening import ListenAddress, ListenOptions
 
-from specsched_executor.device_config import DeviceConfig
+from specsched_executor.synthetic_config import SyntheticConfig
 
 __all__ = ["ListenConfig"]
 
 
-class ListenConfig(DeviceConfig, ListenOptions):
+class ListenConfig(SyntheticConfig, ListenOptions):
     """A second address of the gateway API, and who may use it."""
 
     env_prefix = "SPECSCHED_EXECUTOR_"

@@ -23,7 +23,7 @@ class Checkpoint(Protocol):
         """The architecture these weights are for."""
 
     def tensor(self, name: str, out: torch.Tensor) -> torch.Tensor:
-        """Fill `out`, contiguous float32, with the tensor of this name and return it.
+        """Fill `out`, contiguous float32 on any device, with the tensor of this name; return it.
 
         Rows of q and k come in rotate-half order. Raises ModelFormatError when the tensor is
         missing or has another shape than `out`.

@@ -163,7 +163,7 @@ class LinearFactory:
         """A linear of these weights; `copy` when the caller will reuse their memory."""
         if self.device.type != "cpu":
             bias = None if bias is None else bias.to(self.device, self.dtype)
-            return DeviceLinear(weight.to(self.device, self.dtype), bias)
+            return DeviceLinear(weight.to(self.device, self.dtype, copy=copy), bias)
         weight, shared = weight.to(self.dtype), weight.dtype == self.dtype
         bias = None if bias is None else bias.to(self.dtype)
         packed = self._pack(weight, bias)

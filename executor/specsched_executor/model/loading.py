@@ -16,6 +16,7 @@ from specsched_executor.model._errors import (
 from specsched_executor.model.checkpoint import Checkpoint
 from specsched_executor.model.decoder import DecoderModel
 from specsched_executor.model.default_model import default_model_path
+from specsched_executor.model.dummy import DummyCheckpoint
 from specsched_executor.model.gguf import GgufCheckpoint
 from specsched_executor.model.huggingface import HuggingFaceCheckpoint
 from specsched_executor.model.linear import LinearFactory
@@ -43,12 +44,12 @@ class LoadedModel:
 
 
 def load_model(path: Path | str | None = None, options: LoadOptions | None = None) -> LoadedModel:
-    """Load a checkpoint; without a path, the installed default model.
+    """Load a checkpoint; without a path, the installed default model, or a preset.
 
     Raises ModelNotFoundError, ModelFormatError or UnsupportedModelError (all ModelLoadError).
     """
     options = options or LoadOptions()
-    checkpoint = open_checkpoint(path)
+    checkpoint = _open_dummy(path, options) if options.is_dummy else open_checkpoint(path)
     try:
         spec = _limit_context(checkpoint, options.max_context_tokens)
         tokenizer = checkpoint.load_tokenizer()
@@ -61,6 +62,8 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
         raise UnsupportedModelError(str(error)) from error
     finally:
         checkpoint.close()
+    if factory.device.type == "cuda":
+        torch.cuda.empty_cache()  # what weights passed through is free for the KV cache
     return LoadedModel(
         DecoderModel(spec, weights),
         tokenizer,
@@ -84,6 +87,12 @@ def open_checkpoint(path: Path | str | None = None) -> Checkpoint:
     if path.is_dir():
         return HuggingFaceCheckpoint(path)
     raise ModelFormatError(f"{path} is neither a file nor a model folder; {_ACCEPTED}")
+
+
+def _open_dummy(path: Path | str | None, options: LoadOptions) -> Checkpoint:
+    if options.preset is not None:
+        return DummyCheckpoint.of_preset(options.preset)
+    return DummyCheckpoint.of_folder(default_model_path() if path is None else Path(path))
 
 
 def _limit_context(checkpoint: Checkpoint, max_context_tokens: int | None) -> DecoderSpec:

@@ -16,7 +16,8 @@ class LoadOptions:
 
     dtype: precision of weights and matrix products. max_context_tokens: serve at most this many
     positions per request; None: what the checkpoint was made for. linear_layout: see LinearLayout.
-    device: where weights, cache and products are, as torch names it.
+    device: where weights, cache and products are, as torch names it. is_dummy: random weights, in
+    the shape of the checkpoint or of `preset`, one of `presets.PRESETS`.
     Raises ValueError for a context that is not positive.
     """
 
@@ -24,6 +25,8 @@ class LoadOptions:
     max_context_tokens: int | None = None
     linear_layout: LinearLayout = LinearLayout.AUTO
     device: str = "cpu"
+    is_dummy: bool = False
+    preset: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_context_tokens is not None and self.max_context_tokens < 1:

@@ -37,15 +37,17 @@ class DecoderWeights:
 def load_weights(checkpoint: Checkpoint, make_linear: LinearFactory) -> DecoderWeights:
     """Read every tensor the decoder needs; ModelFormatError names one missing or misshapen."""
     config = checkpoint.spec.config
-    vocabulary = (config.vocab_size, config.hidden_size)
-    embedding = checkpoint.tensor("model.embed_tokens.weight", torch.empty(vocabulary))
-    if config.tie_word_embeddings:
-        lm_head = make_linear.head(embedding)
-    else:
-        lm_head = make_linear.head(checkpoint.tensor("lm_head.weight", torch.empty(vocabulary)))
+
+    def of_vocabulary(name: str) -> torch.Tensor:
+        shape = (config.vocab_size, config.hidden_size)
+        return checkpoint.tensor(name, torch.empty(shape, device=make_linear.device))
+
+    embedding = of_vocabulary("model.embed_tokens.weight")
+    tied = config.tie_word_embeddings
+    lm_head = make_linear.head(embedding if tied else of_vocabulary("lm_head.weight"))
     reader = _LayerReader(checkpoint, make_linear)
     return DecoderWeights(
-        embedding=embedding.to(make_linear.device, make_linear.dtype),
+        embedding=embedding.to(make_linear.dtype),
         layers=tuple(reader.read(layer) for layer in range(config.num_layers)),
         final_norm=reader.norm("model.norm", config.hidden_size),
         lm_head=lm_head,
@@ -66,7 +68,7 @@ class _LayerReader:
         config = checkpoint.spec.config
         heads = config.num_heads + 2 * config.num_kv_heads
         rows = max(heads * config.head_dim, 2 * config.intermediate_size)
-        self._scratch = torch.empty(rows * config.hidden_size)
+        self._scratch = torch.empty(rows * config.hidden_size, device=make_linear.device)
 
     def read(self, layer: int) -> LayerWeights:
         config, prefix = self._spec.config, f"model.layers.{layer}."
@@ -101,8 +103,8 @@ class _LayerReader:
         )
 
     def norm(self, name: str, size: int) -> torch.Tensor:
-        weight = self._checkpoint.tensor(f"{name}.weight", torch.empty(size))
-        return weight.to(self._make_linear.device)
+        out = torch.empty(size, device=self._make_linear.device)
+        return self._checkpoint.tensor(f"{name}.weight", out)
 
     def _head_norm(self, name: str) -> torch.Tensor | None:
         return self.norm(name, self._spec.config.head_dim) if self._spec.qk_norm else None
@@ -117,5 +119,7 @@ class _LayerReader:
             start += size
         if not has_bias:
             return self._make_linear(weight, copy=True)
-        biases = [read(f"{name}.bias", torch.empty(size)) for name, size in rows.items()]
-        return self._make_linear(weight, torch.cat(biases), copy=True)
+        bias = torch.empty(total, device=weight.device)
+        for name, part in zip(rows, torch.split(bias, list(rows.values())), strict=True):
+            read(f"{name}.bias", part)
+        return self._make_linear(weight, bias, copy=True)

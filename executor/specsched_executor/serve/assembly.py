@@ -168,7 +168,13 @@ def _load(config: ExecutorConfig) -> LoadedModel:
     on_gpu = config.device == "cuda"
     fastest = Dtype.BFLOAT16 if on_gpu else fastest_dtype()
     dtype = fastest if config.dtype == "auto" else Dtype(config.dtype)
-    options = LoadOptions(dtype, config.max_context_tokens, device="cuda" if on_gpu else "cpu")
+    options = LoadOptions(
+        dtype,
+        config.max_context_tokens,
+        device="cuda" if on_gpu else "cpu",
+        is_dummy=config.load_format == "dummy",
+        preset=config.preset,
+    )
     started = time.monotonic()
     with status("loading the model"):
         loaded = load_model(config.model, options)

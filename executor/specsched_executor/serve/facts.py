@@ -26,8 +26,9 @@ EXECUTOR_VERSION = version("specsched")
 
 
 def model_name(config: ExecutorConfig, loaded: LoadedModel) -> str:
-    """The name clients see: the one given, else that of the file or folder."""
-    return config.served_model_name or loaded.source.stem
+    """The name clients see: the one given, else that of the file or folder; and what is made up."""
+    name = config.served_model_name or loaded.source.stem
+    return f"{name} ({', '.join(config.synthetic_parts)})" if config.synthetic_parts else name
 
 
 def executor_name() -> str:

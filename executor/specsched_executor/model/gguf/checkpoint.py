@@ -65,6 +65,8 @@ class GgufCheckpoint:
 
     def tensor(self, name: str, out: torch.Tensor) -> torch.Tensor:
         """Fill `out` with the tensor of this Hugging Face name."""
+        if out.device.type != "cpu":
+            return out.copy_(self.tensor(name, torch.empty(out.shape)))
         entry = self._entry(name)
         if entry.shape != tuple(out.shape):
             raise ModelFormatError(

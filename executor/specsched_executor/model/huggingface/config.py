@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from specsched_executor.core import ModelConfig
 from specsched_executor.model._errors import ModelFormatError, UnsupportedModelError
+from specsched_executor.model.huggingface.facts import ConfigFacts
 from specsched_executor.model.huggingface.json_file import read_json
 from specsched_executor.model.spec import (
     DecoderSpec,
@@ -31,15 +32,20 @@ def read_spec(folder: Path) -> DecoderSpec:
     Raises UnsupportedModelError, naming what is served, for anything this decoder would compute
     differently, and ModelFormatError for a missing or impossible value.
     """
-    facts = _Facts(folder / "config.json")
+    facts = ConfigFacts.read(folder / "config.json")
+    return spec_of(facts, folder.resolve().name, _eos_token_ids(folder, facts.content))
+
+
+def spec_of(facts: ConfigFacts, name: str, eos_token_ids: tuple[int, ...]) -> DecoderSpec:
+    """The decoder that a configuration describes; raises as `read_spec` does."""
     family = _family(facts)
-    _refuse(facts, "hidden_act", ("silu",), default="silu")
-    _refuse(facts, "quantization_config", (None,))
-    _refuse(facts, "use_sliding_window", (False, None))
+    facts.refuse_other("hidden_act", ("silu",), default="silu")
+    facts.refuse_other("quantization_config", (None,))
+    facts.refuse_other("use_sliding_window", (False, None))
     rope = facts.content.get("rope_parameters") or facts.content.get("rope_scaling") or {}
     has_bias = bool(facts.content.get("attention_bias", False))
     return DecoderSpec(
-        config=_model_config(folder, facts, rope),
+        config=_model_config(facts, rope, name, eos_token_ids),
         qk_norm=family == "qwen3",
         attention_bias=has_bias,
         attention_out_bias=has_bias,
@@ -48,28 +54,7 @@ def read_spec(folder: Path) -> DecoderSpec:
     )
 
 
-class _Facts:
-    """The object in config.json, with errors that name the file and the key."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.content = read_json(path)
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self.content.get(key)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise ModelFormatError(f"{self.path}: {key} is {value!r}, expected a positive number")
-        return value
-
-    def integer(self, key: str, default: float | None = None) -> int:
-        value = self.number(key, default)
-        if value != int(value):
-            raise ModelFormatError(f"{self.path}: {key} is {value!r}, expected a whole number")
-        return int(value)
-
-
-def _family(facts: _Facts) -> str:
+def _family(facts: ConfigFacts) -> str:
     names = facts.content.get("architectures") or [facts.content.get("model_type")]
     for name in names:
         if name in _ARCHITECTURES:
@@ -82,15 +67,9 @@ def _family(facts: _Facts) -> str:
     )
 
 
-def _refuse(facts: _Facts, key: str, accepted: tuple[Any, ...], default: Any = None) -> None:
-    value = facts.content.get(key, default)
-    if value not in accepted:
-        raise UnsupportedModelError(
-            f"{facts.path}: {key} is {value!r}; served: {', '.join(map(repr, accepted))}"
-        )
-
-
-def _model_config(folder: Path, facts: _Facts, rope: Mapping[str, Any]) -> ModelConfig:
+def _model_config(
+    facts: ConfigFacts, rope: Mapping[str, Any], name: str, eos_token_ids: tuple[int, ...]
+) -> ModelConfig:
     num_heads = facts.integer("num_attention_heads")
     hidden_size = facts.integer("hidden_size")
     num_kv_heads = facts.integer("num_key_value_heads", num_heads)
@@ -99,7 +78,7 @@ def _model_config(folder: Path, facts: _Facts, rope: Mapping[str, Any]) -> Model
             f"{facts.path}: {num_heads} attention heads are no multiple of {num_kv_heads} kv heads"
         )
     return ModelConfig(
-        name=folder.resolve().name,
+        name=name,
         num_layers=facts.integer("num_hidden_layers"),
         hidden_size=hidden_size,
         num_heads=num_heads,
@@ -112,7 +91,7 @@ def _model_config(folder: Path, facts: _Facts, rope: Mapping[str, Any]) -> Model
         rms_norm_eps=float(facts.number("rms_norm_eps", 1e-6)),
         tie_word_embeddings=bool(facts.content.get("tie_word_embeddings", False)),
         bos_token_id=facts.content.get("bos_token_id"),
-        eos_token_ids=_eos_token_ids(folder, facts.content),
+        eos_token_ids=eos_token_ids,
     )
 
 
