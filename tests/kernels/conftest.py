@@ -25,3 +25,9 @@ def device(request: pytest.FixtureRequest) -> str:
     """Device of the tensors given to Triton code; "cpu" means the interpreter."""
     pytest.importorskip("triton")
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _seeded_torch() -> None:
+    """Each test starts from the same random state of torch, whatever ran before it."""
+    torch.manual_seed(0)
