@@ -27,7 +27,8 @@ class Sampling:
     tokens in the output, once or per occurrence. logit_bias: token id -> addend in [-100, 100].
     n: outputs of the prompt, up to 128. logprobs, prompt_logprobs: up to 20 likeliest tokens to
     tell at each position of output or prompt, beside the token there; None tells nothing. seed: a
-    32-bit integer, equal seeds give equal output; None draws one. max_tokens: None goes on to the
+    32-bit integer, equal seeds give equal output, whatever is drafted and verified; None draws one,
+    and drafts that were drawn are then accepted more often. max_tokens: None goes on to the
     end of the context. min_tokens: output tokens before which nothing stops the output. stop:
     strings that end it, left out of the text unless `include_stop`. stop_token_ids: ids that end
     it. ignore_eos: go on past the ids with which the model ends its answers.

@@ -104,7 +104,7 @@ class DraftInput:
     slot_ids: int64 [R]. histories: committed token ids of each request, prompt included, anchor
     last. features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64
     [R+1] giving each request's rows; only rows of committed tokens are listed. temperatures:
-    float32 [R].
+    float32 [R], 0 where the likeliest tokens are wanted.
     """
 
     step_id: int
@@ -175,7 +175,9 @@ class SamplingParams:
     divides (0: greedy, what follows does not matter); tokens below min_p * the largest probability,
     then outside top_k, then outside top_p are left out. n: outputs of the request. logprobs,
     prompt_logprobs: how many of the likeliest tokens to tell at each position of output or prompt,
-    beside the token that is there; None tells nothing.
+    beside the token that is there; None tells nothing. seed: of all draws, None for any. Of equal
+    seeds the output is the same with any drafts where repeatable is on, which costs a stochastic
+    drafter acceptance; without, equal only as long as the same drafts are verified.
     """
 
     temperature: float = 1.0
@@ -190,12 +192,18 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     seed: int | None = None
+    repeatable: bool = True
     max_tokens: int | None = None
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
+
+    @property
+    def keeps_own_sample(self) -> bool:
+        """Whether drafts are accepted only where they equal what would be drawn without them."""
+        return self.seed is not None and self.repeatable and self.temperature > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def verification(mode: str, vocab: int, *, stochastic: bool) -> Callable[[], Non
         top_k=full(top_k, torch.int64),
         top_p=full(top_p, torch.float32),
         seeds=torch.arange(r, device="cuda"),
+        keeps_own_sample=full(0, torch.bool),
         draft_distribution=distribution,
     )
     out = VerifyOutcome.empty(r, k, "cuda")

@@ -98,6 +98,13 @@ class Smg:
     def wait_for_probe(self, path: str) -> None:
         wait_until(lambda: self.ask("8081", path)[0] == 200, timeout_s=60)
 
+    def wait_for_answer(self) -> Any:
+        """smg offers a model before it has its tokenizer, and says 503 meanwhile."""
+        wait_until(lambda: self.chat()[0] != 503, timeout_s=60, interval_s=0.1)
+        status, answer = self.chat()
+        assert status == 200, answer
+        return answer
+
     def chat(self) -> tuple[int, Any]:
         message = {"role": "user", "content": "hello"}
         body = {"model": MODEL.name, "messages": [message], "temperature": 0}
@@ -115,8 +122,7 @@ async def running(smg: Smg) -> AsyncIterator[Smg]:
 
 
 async def assert_answers(smg: Smg) -> None:
-    status, answer = await asyncio.to_thread(smg.chat)
-    assert status == 200, answer
+    answer = await asyncio.to_thread(smg.wait_for_answer)
     assert answer["choices"][0]["message"]["content"].split() == list(ANSWER[:2])
     probes = [smg.spec[name]["httpGet"]["path"] for name in ("livenessProbe", "readinessProbe")]
     for path in probes:

@@ -138,5 +138,3 @@ def test_a_real_kill_fires_the_alert_of_a_crash(processes):
     alerts = {"SpecschedSchedulerCrashed", "SpecschedNoScheduler"}
     assert fired(before, fetch(at), at="5m", goes_on=False) == alerts
     wait_until(lambda: is_ready(at))
-    with pytest.raises(urllib.error.URLError):
-        fetch(address(scheduler), "/livez")

@@ -107,9 +107,10 @@ def until_live(page: Page) -> None:
 
 
 def table_of(page: Page, title: str) -> list[list[str]]:
-    """Rows of the table below a chart."""
+    """Rows of the table below a chart. Opening fills it, in an event of its own."""
     chart = page.locator("figure", has=page.get_by_role("heading", name=title, exact=True))
     chart.locator("summary").click()
+    expect(chart.locator("tbody tr")).not_to_have_count(0)
     rows = chart.locator("tbody tr").all()
     return [row.locator("td").all_inner_texts() for row in rows]
 

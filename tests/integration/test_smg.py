@@ -55,7 +55,7 @@ class SmgProcess:
         self._process.wait()
 
     def wait_until_routing(self) -> None:
-        """Wait until the executor's model is offered."""
+        """Wait until the executor's model is offered and smg has its tokenizer: 503 before."""
 
         def offered() -> bool:
             assert self._process.poll() is None, f"smg ended:\n{self.log}"
@@ -67,6 +67,7 @@ class SmgProcess:
 
         try:
             wait_until(offered, timeout_s=60, interval_s=0.1)
+            wait_until(lambda: self.chat(QUESTION, max_tokens=1)[0] != 503, timeout_s=60)
         except TimeoutError:
             pytest.fail(f"smg does not offer {MODEL}:\n{self.log}")
 

@@ -33,7 +33,13 @@ def parameters(mode: str, num_requests: int, generator: torch.Generator) -> dict
     if mode == "mixed":
         temperature[::3] = 0.0
     seeds = torch.randint(-(2**62), 2**62, (num_requests,), generator=generator)
-    return {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seeds": seeds}
+    return {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seeds": seeds,
+        "keeps_own_sample": torch.arange(num_requests) % 4 == 2,
+    }
 
 
 def random_inputs(
@@ -126,7 +132,11 @@ def test_reference_commits_what_the_executor_does(mode: str, stochastic: bool) -
                 output_positions=inputs.output_positions,
                 draft_token_ids=inputs.draft_token_ids,
                 params=SamplingTensors(
-                    inputs.temperature, inputs.top_k, inputs.top_p, inputs.seeds
+                    inputs.temperature,
+                    inputs.top_k,
+                    inputs.top_p,
+                    inputs.seeds,
+                    inputs.keeps_own_sample,
                 ),
                 draft_distribution=inputs.draft_distribution,
             )

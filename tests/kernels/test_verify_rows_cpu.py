@@ -45,6 +45,7 @@ def random_inputs(
         top_p=torch.ones(num_requests),
         seeds=torch.randint(0, 2**62, (num_requests,), generator=generator),
         draft_distribution=distribution if stochastic else None,
+        keeps_own_sample=torch.arange(num_requests) % 5 == 4,
     )
 
 
@@ -64,6 +65,7 @@ def compiled(inputs: SamplingInputs) -> VerifyOutcome:
         inputs.draft_token_ids.numpy(),
         inputs.temperature.numpy(),
         inputs.seeds.numpy(),
+        inputs.keeps_own_sample.numpy(),
         None if drafted is None else drafted.numpy(),
         out.token_ids.numpy(),
         out.num_accepted.numpy(),
@@ -134,6 +136,7 @@ def test_a_draft_like_the_target_is_always_accepted() -> None:
     inputs = random_inputs(8, 600, stochastic=True)
     for request in range(len(inputs.verify_lens)):
         inputs.temperature[request] = 1
+        inputs.keeps_own_sample[request] = False
         for offset in range(int(inputs.verify_lens[request])):
             row = inputs.logits[int(inputs.logit_start_loc[request]) + offset]
             row[:] = inputs.draft_distribution[request, offset].log()

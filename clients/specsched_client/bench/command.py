@@ -76,8 +76,13 @@ def serve(
     max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of a request.")] = 128,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
     seed: Annotated[
-        int, typer.Option(min=0, help="Request i samples with SEED + i; arrivals draw from SEED.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Request i samples with SEED + i: repeatable answers, but above temperature 0 a"
+            " drafter that draws has fewer drafts accepted. Arrivals draw from SEED, else from 0.",
+        ),
+    ] = None,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Make every answer max-tokens long.")
     ] = False,

@@ -45,7 +45,7 @@ class BenchPlan:
     num_requests: int | None
     num_warm_up: int | None
     num_repeats: int
-    seed: int
+    seed: int | None
     timeout_s: float | None
     scheduler_target: str | None
 

@@ -24,12 +24,15 @@ Progress = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The requests of a round: request i has prompt i, wrapping around, and seed `seed + i`."""
+    """The requests of a round: request i has prompt i, wrapping around, seed `seed + i` or none.
+
+    Seeded answers are repeatable, at temperatures above 0 at the price of accepted drafts.
+    """
 
     prompts: Sequence[Sequence[int]]
     num_requests: int
     sampling: Sampling
-    seed: int = 0
+    seed: int | None = None
     timeout_s: float | None = None
 
     def prompt(self, index: int) -> Sequence[int]:
@@ -38,6 +41,8 @@ class Workload:
 
     def sampling_of(self, index: int) -> Sampling:
         """How request `index` samples."""
+        if self.seed is None:
+            return self.sampling
         return replace(self.sampling, seed=self.seed + index)
 
 
@@ -71,7 +76,7 @@ async def _closed(sender: _Sender, load: ClosedLoop, num_requests: int) -> None:
 async def _open(sender: _Sender, load: OpenLoop, work: Workload) -> None:
     started_s = time.monotonic()
     async with _first_error(), asyncio.TaskGroup() as group:
-        for index, offset_s in enumerate(arrival_times_s(load, work.num_requests, work.seed)):
+        for index, offset_s in enumerate(arrival_times_s(load, work.num_requests, work.seed or 0)):
             await asyncio.sleep(max(0.0, started_s + offset_s - time.monotonic()))
             group.create_task(sender.send(index, started_s + offset_s))
 

@@ -103,7 +103,7 @@ class Session:
         prompts: Sequence[BenchPrompt],
         sampling: Sampling,
         *,
-        seed: int,
+        seed: int | None,
         timeout_s: float | None,
     ) -> Workload:
         """Requests as the tokenizer of `target` encodes them; how many is for each load to say."""

@@ -216,5 +216,6 @@ class DeviceStep:
             seeds=requests.seeds,
             draft_distribution=self.drafter.distribution,
             slot_ids=requests.slot_ids,
+            keeps_own_sample=requests.keeps_own_sample,
         )
         return verify_drafts(inputs, out=out)

@@ -100,7 +100,7 @@ class DeviceRunner:
         timeline.mark_verified()
         longest = max(draft_lens, default=0)
         if longest and not self._step.drafter.is_idle:
-            draws = bool((tensors.params.temperature[tensors.samples] > 0).any())
+            draws = bool((tensors.params.draft_temperature[tensors.samples] > 0).any())
             draws &= self._step.drafter.distribution is not None
             self._graphs.draft(staged.num_requests, longest, draws=draws)
         timeline.mark_drafted()

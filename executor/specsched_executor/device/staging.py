@@ -90,7 +90,9 @@ class StagingArea:
             ("temperature", params.temperature),
             ("top_k", params.top_k),
             ("top_p", params.top_p),
+            ("draft_temperature", params.draft_temperature),
             ("seeds", params.seeds),
+            ("keeps_own_sample", params.keeps_own_sample),
         ):
             fields[name][:num_requests] = values.numpy()
         fields["slot_ids"][num_requests:] = PAD_SLOT

@@ -54,7 +54,9 @@ def input_layout(sizes: DeviceSizes) -> PackedLayout:
             "temperature": Field(requests, torch.float32),
             "top_k": Field(requests, int64),
             "top_p": Field(requests, torch.float32),
+            "draft_temperature": Field(requests, torch.float32),
             "seeds": Field(requests, int64),
+            "keeps_own_sample": Field(requests, torch.bool),
             "prompt_start": Field(requests, int32),
             "block_tables": Field((*requests, sizes.max_blocks), int32),
             "prompt_token_ids": Field((sizes.max_rows,), int64),
@@ -91,7 +93,9 @@ class RequestInputs:
     temperature: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
+    draft_temperature: torch.Tensor
     seeds: torch.Tensor
+    keeps_own_sample: torch.Tensor
     prompt_start: torch.Tensor
     block_tables: torch.Tensor
 

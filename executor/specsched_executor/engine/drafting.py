@@ -123,10 +123,16 @@ def _inputs(step_id: int, requests: Sequence[ActiveRequest], lengths: Sequence[i
         histories=tuple(request.tokens for request in requests),
         max_draft_tokens=_int64(lengths),
         temperatures=torch.tensor(
-            [request.request.sampling.temperature for request in requests], dtype=torch.float32
+            [_draft_temperature(request) for request in requests], dtype=torch.float32
         ),
         seeds=_int64([request.seed for request in requests]),
     )
+
+
+def _draft_temperature(request: ActiveRequest) -> float:
+    """What drafts are drawn at; the likeliest token agrees most often with a sample of its own."""
+    sampling = request.request.sampling
+    return 0.0 if sampling.keeps_own_sample else sampling.temperature
 
 
 def _with_features(

@@ -24,7 +24,8 @@ class BatchTensors:
     """Facts of a batch that are known when it is formed, [R] each.
 
     slot_ids, generations, first_positions int64; num_draft_tokens, num_base_rows int32; samples
-    bool; weights float32; teaches bool, False where the target's logits are altered.
+    bool; weights float32; teaches bool, False where what is accepted does not follow
+    from the target's and the drafter's own distributions.
     """
 
     slot_ids: torch.Tensor
@@ -51,7 +52,7 @@ class BatchTensors:
             num_base_rows=torch.tensor([e.num_base_rows for e in entries], dtype=int32),
             samples=torch.tensor([e.samples for e in entries], dtype=torch.bool),
             weights=torch.tensor([r.request.weight for r in requests], dtype=torch.float32),
-            teaches=torch.tensor([not _alters_logits(r) for r in requests], dtype=torch.bool),
+            teaches=torch.tensor([_teaches(r) for r in requests], dtype=torch.bool),
             params=SamplingTensors.of(
                 [r.request.sampling for r in requests], [r.seed for r in requests]
             ),
@@ -71,10 +72,11 @@ class BatchTensors:
         return self.first_positions + self.num_base_rows
 
 
-def _alters_logits(request: ActiveRequest) -> bool:
-    """Whether the target's own distribution is changed in the step to come."""
+def _teaches(request: ActiveRequest) -> bool:
+    """Whether drafts of the step to come are judged by the target's own distribution."""
     is_stop_held_off = request.num_output_tokens < request.stop_rules.ignored_below
-    return is_stop_held_off or alters_logits(request.request.sampling)
+    sampling = request.request.sampling
+    return not (is_stop_held_off or sampling.keeps_own_sample or alters_logits(sampling))
 
 
 def model_batch(

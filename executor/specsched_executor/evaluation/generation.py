@@ -70,7 +70,9 @@ def generate_answers(
     sinks = _Sinks(len(prompts), on_end)
     try:
         for index, prompt in enumerate(prompts):
-            sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=index)
+            sampling = SamplingParams(
+                temperature=temperature, max_tokens=max_tokens, seed=index, repeatable=False
+            )
             request = GenerationRequest(str(index), tuple(prompt), sampling)
             engine.submit(request, lambda delta, index=index: sinks.take(index, delta))  # type: ignore[misc]
         engine.start(on_failure=sinks.all_done.set)

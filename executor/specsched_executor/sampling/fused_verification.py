@@ -51,6 +51,7 @@ def verify_fused(
         draft_token_ids.numpy(),
         params.temperature.numpy(),
         params.seeds.numpy(),
+        params.keeps_own_sample.numpy(),
         None if distribution is None else distribution.numpy(),
         token_ids.numpy(),
         num_accepted.numpy(),

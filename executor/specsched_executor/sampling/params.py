@@ -93,13 +93,19 @@ class SamplingTensors:
     """Parameters of the requests of a step, [R] each.
 
     temperature float32 (0: greedy), top_k int64 (0: no limit), top_p float32 in (0, 1], seeds
-    int64.
+    int64, keeps_own_sample bool (see `SamplingParams`).
     """
 
     temperature: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
     seeds: torch.Tensor
+    keeps_own_sample: torch.Tensor
+
+    @property
+    def draft_temperature(self) -> torch.Tensor:
+        """float32 [R]: what drafts are drawn at; 0 where chance would only lower acceptance."""
+        return torch.where(self.keeps_own_sample, 0.0, self.temperature)
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams], seeds: Sequence[int]) -> SamplingTensors:
@@ -109,6 +115,7 @@ class SamplingTensors:
             top_k=torch.tensor([p.top_k for p in params], dtype=torch.int64),
             top_p=torch.tensor([p.top_p for p in params], dtype=torch.float32),
             seeds=torch.tensor(seeds, dtype=torch.int64),
+            keeps_own_sample=torch.tensor([p.keeps_own_sample for p in params], dtype=torch.bool),
         )
 
     def rows(self, request_of_row: torch.Tensor) -> SamplingTensors:
@@ -118,6 +125,7 @@ class SamplingTensors:
             top_k=self.top_k[request_of_row],
             top_p=self.top_p[request_of_row],
             seeds=self.seeds[request_of_row],
+            keeps_own_sample=self.keeps_own_sample[request_of_row],
         )
 
 

@@ -4,7 +4,9 @@ Deterministic drafts (a point mass) are accepted iff they equal what the request
 anyway: accepted with probability p(draft), else the sample is distributed as the residual. With
 uniforms keyed by position the output then does not depend on how many drafts are verified.
 Stochastic drafts x ~ q are accepted with probability min(1, p(x) / q(x)), else replaced by a
-sample of max(p - q, 0) normalised (Leviathan et al., 2023, arXiv 2211.17192, appendix A.1).
+sample of max(p - q, 0) normalised (Leviathan et al., 2023, arXiv 2211.17192, appendix A.1): more
+of them are accepted, but which token comes out then depends on which drafts are verified. Requests
+that keep their own sample have every draft judged as a deterministic one.
 """
 
 from __future__ import annotations
@@ -165,7 +167,14 @@ def _judge_stochastic(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tokens = best[grid.rows]
     accepted = (tokens[:, :-1] == inputs.draft_token_ids) & grid.drafts(inputs)
-    sampling = torch.nonzero((inputs.params.temperature > 0) & grid.present[:, 0])[:, 0]
+    own = inputs.params.keeps_own_sample
+    if own.any():
+        own_tokens, own_accepted = _judge_deterministic(inputs, grid, best)
+        tokens = torch.where(own[:, None], own_tokens, tokens)
+        positions = grid.offsets[:, :-1]
+        accepted = torch.where(own[:, None], positions < own_accepted[:, None], accepted)
+    draws = (inputs.params.temperature > 0) & ~own
+    sampling = torch.nonzero(draws & grid.present[:, 0])[:, 0]
     if sampling.numel() == 0:
         return tokens, _prefix_length(accepted)
     pair = _Distributions(_target_grid(inputs, grid, sampling), distribution[sampling])

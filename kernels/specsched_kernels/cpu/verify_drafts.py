@@ -48,6 +48,7 @@ def verify_rows(
     draft_token_ids: Ints,
     temperature: Floats,
     seeds: Ints,
+    keeps_own_sample: Flags,
     distribution: Floats | None,
     token_ids: Ints,
     num_accepted: Ints,
@@ -74,7 +75,7 @@ def verify_rows(
             position = output_positions[request] + offset
             if temperature[request] <= 0:
                 token = most_likely(row)
-            elif distribution is None or draft == _NO_DRAFT:
+            elif distribution is None or draft == _NO_DRAFT or keeps_own_sample[request]:
                 token = _sampled(
                     row, temperature[request], seeds[request], position, weights, masses
                 )

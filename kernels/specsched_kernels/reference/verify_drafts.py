@@ -25,7 +25,8 @@ class SamplingInputs:
     [R, k]. temperature: float32 [R], 0 is greedy. top_k: int64 [R], 0 for no limit. top_p: float32
     [R] in (0, 1]. seeds: int64 [R]. draft_distribution: float32 [R, k, V] that drafts were sampled
     from, or None for a deterministic drafter. With slot_ids, int64 [R], drafts and distribution are
-    tables by slot; -1 is padding, without logits.
+    tables by slot; -1 is padding, without logits. keeps_own_sample: bool [R], the drafts of a
+    request count as deterministic ones although they have a distribution; None: of no request.
     """
 
     logits: torch.Tensor
@@ -39,6 +40,7 @@ class SamplingInputs:
     seeds: torch.Tensor
     draft_distribution: torch.Tensor | None = None
     slot_ids: torch.Tensor | None = None
+    keeps_own_sample: torch.Tensor | None = None
 
 
 def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
@@ -77,7 +79,8 @@ def _judge(
     target = target_distribution(inputs, request, logits)
     seed = int(inputs.seeds[request])
     position = int(inputs.output_positions[request]) + offset
-    if draft is None or inputs.draft_distribution is None:
+    own = inputs.keeps_own_sample is not None and bool(inputs.keeps_own_sample[request])
+    if draft is None or own or inputs.draft_distribution is None:
         return _draw(target, keyed_uniform(seed, position, Purpose.SAMPLE))
     slot = request if inputs.slot_ids is None else int(inputs.slot_ids[request])
     drafted = inputs.draft_distribution[slot, offset].double()

@@ -45,7 +45,8 @@ def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
     block_vocab = min(_BLOCK_VOCAB, triton.next_power_of_2(vocab_size))
     is_stochastic = inputs.draft_distribution is not None
     shared = (inputs.logits, inputs.logit_start_loc, inputs.output_positions)
-    state = (inputs.temperature, inputs.seeds, tokens, maxima, cuts, sums, vocab_size)
+    keys = (inputs.temperature, inputs.seeds, inputs.keeps_own_sample)
+    state = (*keys, tokens, maxima, cuts, sums, vocab_size)
     search = {"num_requests": num_requests, "LOG_REQUESTS": search_depth(num_requests)}
     largest_kernel[(num_rows,)](
         inputs.logits,
@@ -105,6 +106,7 @@ def _request_kernel(
     distribution_ptr,
     temperature_ptr,
     seed_ptr,
+    own_ptr,
     token_ptr,
     maximum_ptr,
     cut_ptr,
@@ -135,8 +137,11 @@ def _request_kernel(
     temperature = tl.load(temperature_ptr + request)
     seed = tl.load(seed_ptr + request)
     position = tl.load(position_ptr + request) + offset
+    judges = temperature > 0.0
+    if own_ptr is not None:
+        judges &= tl.load(own_ptr + request) == 0
     if distribution_ptr is not None:
-        if temperature > 0.0:
+        if judges:
             row = (start + offset).to(tl.int64)
             drafted_ptr = distribution_ptr + (slot * NUM_POSITIONS + offset) * vocab_size
             q = tl.load(drafted_ptr + draft, mask=is_draft, other=1.0).to(tl.float64)
@@ -153,7 +158,7 @@ def _request_kernel(
     is_needed_fault = is_faulty & (offset <= num_accepted) & is_row
     faulty = tl.max(is_needed_fault.to(tl.int32), axis=0)
     if distribution_ptr is not None:
-        if (temperature > 0.0) & (num_accepted < num_rows - 1) & (faulty == 0):
+        if judges & (num_accepted < num_rows - 1) & (faulty == 0):
             row = (start + num_accepted).to(tl.int64)
             final = draw_residual(
                 logit_ptr + row * vocab_size,

@@ -71,6 +71,7 @@ def sample_kernel(
     verify_ptr,
     temperature_ptr,
     seed_ptr,
+    own_ptr,
     token_ptr,
     maximum_ptr,
     cut_ptr,
@@ -95,6 +96,8 @@ def sample_kernel(
             tl.store(sum_ptr + row, mass)
             offset = row - tl.load(start_loc_ptr + request)
             is_wanted = (offset == tl.load(verify_ptr + request)) | (not ONLY_LAST)
+            if own_ptr is not None:
+                is_wanted |= tl.load(own_ptr + request)
             if is_wanted:
                 position = tl.load(position_ptr + request) + offset
                 target = keyed_uniform(tl.load(seed_ptr + request), position, SAMPLE) * mass

@@ -143,6 +143,7 @@ def run_the_rest() -> None:
         top_k=requests.long(),
         top_p=requests,
         seeds=requests.long(),
+        keeps_own_sample=requests.bool(),
     )
     verify_drafts(inputs)
 

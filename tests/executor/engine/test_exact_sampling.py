@@ -69,16 +69,19 @@ def outputs(drafter, transport, **sampling):
     return ends, driver.loop.stats()
 
 
+def likely_drafter(name):
+    """Drafts the unruled target likes: accepted for a while, rejected where a rule differs."""
+    table = target(VOCAB, 0).logits.softmax(-1)[1].numpy()
+    return {"ngram": NgramDrafter(3), "stochastic": StochasticDrafter(table, 3)}[name]
+
+
 @pytest.mark.parametrize("schedule", GREEDY_SCHEDULES)
 @pytest.mark.parametrize("feature", EQUAL)
 @pytest.mark.parametrize("drafter", ["ngram", "stochastic"])
 def test_greedy_output_is_that_without_drafts(drafter, feature, schedule):
     greedy = {"temperature": 0.0} | EQUAL[feature]
     expected, _ = outputs(NoDrafter(), SilentTransport(), **greedy)
-    # Drafts the unruled target likes: accepted for a while, rejected where a rule says otherwise.
-    table = target(VOCAB, 0).logits.softmax(-1)[1].numpy()
-    drafters = {"ngram": NgramDrafter(3), "stochastic": StochasticDrafter(table, 3)}
-    actual, stats = outputs(drafters[drafter], SCHEDULES[schedule](), **greedy)
+    actual, stats = outputs(likely_drafter(drafter), SCHEDULES[schedule](), **greedy)
     assert actual == expected
     assert stats.num_verified_tokens > 0
     assert feature != "stop strings" or {reason for _, reason, _ in actual} == {"stop"}
@@ -86,11 +89,26 @@ def test_greedy_output_is_that_without_drafts(drafter, feature, schedule):
 
 @pytest.mark.parametrize("feature", EQUAL)
 @pytest.mark.parametrize("schedule", ["verify all", "any budget", "every third plan lost"])
-def test_seeded_output_with_deterministic_drafts_is_that_without(feature, schedule):
-    expected, _ = outputs(NoDrafter(), SilentTransport(), **EQUAL[feature])
-    actual, stats = outputs(NgramDrafter(3), SCHEDULES[schedule](), **EQUAL[feature])
+@pytest.mark.parametrize("drafter", ["ngram", "stochastic"])
+def test_seeded_output_is_that_without_drafts(drafter, feature, schedule):
+    repeatable = {"repeatable": True} | EQUAL[feature]
+    expected, _ = outputs(NoDrafter(), SilentTransport(), **repeatable)
+    actual, stats = outputs(likely_drafter(drafter), SCHEDULES[schedule](), **repeatable)
     assert actual == expected
     assert stats.num_verified_tokens > 0
+    assert drafter == "ngram" or stats.num_accepted_tokens > 0
+
+
+def test_seeds_alone_do_not_make_output_with_stochastic_drafts_repeatable():
+    """What a request pays for repeatable output, and that it is needed."""
+    several = {}
+    for repeatable in (False, True):
+        several[repeatable] = [
+            outputs(likely_drafter("stochastic"), SCHEDULES[name](), repeatable=repeatable)[0]
+            for name in GREEDY_SCHEDULES
+        ]
+    assert several[True][1:] == several[True][:-1]
+    assert several[False][1:] != several[False][:-1]
 
 
 @pytest.mark.parametrize("feature", ["presence_penalty", "frequency_penalty", "logit_bias", "all"])

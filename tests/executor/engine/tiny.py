@@ -276,8 +276,10 @@ class Driver:
         self.active = {}
 
     def submit(self, prompt, **sampling) -> Result:
+        """A seed fixes the draws alone, so that stochastic drafts are judged as such."""
         arrival = next(self._ids)
-        request = GenerationRequest(f"r{arrival}", tuple(prompt), SamplingParams(**sampling))
+        params = SamplingParams(**{"repeatable": False} | sampling)
+        request = GenerationRequest(f"r{arrival}", tuple(prompt), params)
         result = Result()
         self.active[arrival] = self.admission.accept(request, result, arrival)
         self.loop.queue(self.active[arrival])

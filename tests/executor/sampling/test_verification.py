@@ -20,7 +20,9 @@ Q = np.array([[0.1, 0.6, 0.2, 0.1], [0.4, 0.1, 0.4, 0.1]])
 NUM_REQUESTS = 20_000
 
 
-def inputs(verify_len: int, *, stochastic: bool, temperature: float = 1.0) -> VerificationInputs:
+def inputs(
+    verify_len: int, *, stochastic: bool, temperature: float = 1.0, repeatable: bool = False
+) -> VerificationInputs:
     """Identical requests but for their seeds: rows p0, p1, p2, drafts from q0, q1."""
     n = NUM_REQUESTS
     seeds = torch.arange(n)
@@ -37,7 +39,10 @@ def inputs(verify_len: int, *, stochastic: bool, temperature: float = 1.0) -> Ve
         verify_lens=torch.full((n,), verify_len),
         output_positions=torch.full((n,), 10),
         draft_token_ids=torch.stack(drafts, dim=1),
-        params=SamplingTensors.of([SamplingParams(temperature=temperature)] * n, seeds.tolist()),
+        params=SamplingTensors.of(
+            [SamplingParams(temperature=temperature, seed=0, repeatable=repeatable)] * n,
+            seeds.tolist(),
+        ),
         draft_distribution=q if stochastic else None,
     )
 
@@ -80,8 +85,12 @@ def test_deterministic_acceptance_rate_is_the_drafts_probability():
     assert abs(result.num_accepted.double().mean().item() - P[0, 1]) < 4.5 * sigma
 
 
-def test_deterministic_output_does_not_depend_on_the_verify_length():
-    results = [verify_drafts(inputs(length, stochastic=False)) for length in (0, 1, 2)]
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_repeatable_output_does_not_depend_on_the_verify_length(stochastic):
+    results = [
+        verify_drafts(inputs(length, stochastic=stochastic, repeatable=True))
+        for length in (0, 1, 2)
+    ]
     for result in results[1:]:
         assert torch.equal(result.token_ids[:, 0], results[0].token_ids[:, 0])
 

@@ -48,7 +48,7 @@ class SweepPlan:
     policy: str
     sampling: Sampling
     num_requests: int | None
-    seed: int
+    seed: int | None
     timeout_s: float | None
     half_width: float
     min_repeats: int

@@ -84,7 +84,7 @@ class DeviceDSpark:
         draws = None
         if job.draws:
             draws = Draws(
-                temperatures=requests.temperature,
+                temperatures=requests.draft_temperature,
                 seeds=requests.seeds,
                 positions=num_tokens,
                 step_id=job.step_id,
