@@ -49,17 +49,19 @@ def quantize_index_queries(
     head_weights: torch.Tensor,
     positions: torch.Tensor,
     cos_sin: torch.Tensor,
+    *,
+    weight_scale: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotary embedding, Hadamard rotation and quantisation of queries, as of keys.
 
-    queries: any float [n, H, D], rows may be strided. head_weights: any float [n, H]. positions,
-    cos_sin: see `store_index_keys`. Returns the values, float8_e4m3fn [n, H, D], and head_weights
-    times the scale of each query, float32 [n, H], both contiguous. Raises ValueError for another
-    shape or dtype.
+    queries: any float [n, H, D], rows may be strided. head_weights: any float [n, H], rows may be
+    strided. positions, cos_sin: see `store_index_keys`. Returns the values, float8_e4m3fn [n, H,
+    D], and head_weights times weight_scale and the scale of each query, float32 [n, H], both
+    contiguous. Raises ValueError for another shape or dtype.
     """
     num_rows, num_heads, width = queries.shape
     device = queries.device
     check_tensor("queries", queries[:0], (0, num_heads, width), _FLOATS, device)
     check_tensor("head_weights", head_weights[:0], (0, num_heads), _FLOATS, device)
     check_tensor("positions", positions, (num_rows,), torch.int64, device)
-    return reference.quantize_index_queries(queries, head_weights, positions, cos_sin)
+    return reference.quantize_index_queries(queries, head_weights, positions, cos_sin, weight_scale)

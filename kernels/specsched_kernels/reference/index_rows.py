@@ -28,7 +28,7 @@ def store_index_keys(  # noqa: PLR0917 -- the order all of these kernels have
     normed = F.layer_norm(keys.float(), (width,), norm_weight, norm_bias, eps)
     values, scales = _quantize(_rotated(normed, cos_sin[positions]))
     blocks = key_cache.view(len(key_cache), -1)
-    stored_values = blocks[:, : block_size * width].unflatten(1, (block_size, width))
+    stored_values = blocks[:, : block_size * width].view(len(blocks), block_size, width)
     stored_scales = blocks[:, block_size * width :].view(torch.float32)
     kept = slot_mapping >= 0
     slots = slot_mapping[kept]
@@ -42,10 +42,11 @@ def quantize_index_queries(
     head_weights: torch.Tensor,
     positions: torch.Tensor,
     cos_sin: torch.Tensor,
+    weight_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """See specsched_kernels.index_rows."""
     values, scales = _quantize(_rotated(queries.float(), cos_sin[positions][:, None]))
-    return values, head_weights.float() * scales
+    return values, head_weights.float() * (weight_scale * scales)
 
 
 def _rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -62,7 +63,7 @@ def _rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         left, right = pairs[..., 0, :], pairs[..., 1, :]
         x = torch.stack((left + right, left - right), dim=-2).view(shape)
         distance *= 2
-    return x * width**-0.5
+    return x.mul(width**-0.5)
 
 
 def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,9 +17,8 @@ def store_latent(
     latent_cache: torch.Tensor,
 ) -> None:
     """See specsched_kernels.latent_rows."""
-    latent, rotary = compressed.split(
-        [len(norm_weight), compressed.shape[1] - len(norm_weight)], dim=1
-    )
+    rank = len(norm_weight)
+    latent, rotary = compressed[:, :rank], compressed[:, rank:]
     normed = rms_norm(latent, norm_weight, eps, out=torch.empty_like(latent))
     entries = torch.cat((normed, rotary), dim=1).to(latent_cache.dtype)
     kept = slot_mapping >= 0
