@@ -63,7 +63,7 @@ def sparse_mla(
         num_stages=plan.num_stages,
     )
     if plan.num_splits > 1:
-        _combine_kernel[(num_rows * num_heads,)](
+        _combine_splits_kernel[(num_rows * num_heads,)](
             partial,
             log_sums,
             out,
@@ -156,7 +156,7 @@ def _attend_kernel(
 
 
 @triton.jit
-def _combine_kernel(
+def _combine_splits_kernel(
     partial_ptr,
     log_sum_ptr,
     out_ptr,

@@ -27,7 +27,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 CUDA = torch.device("cuda", 0)
-H200 = SimpleNamespace(multi_processor_count=132)
+H200 = SimpleNamespace(multi_processor_count=132, major=9, minor=0)
 K = 7
 BLOCK_SIZE = 16
 
@@ -148,11 +148,41 @@ def run_the_rest() -> None:
     verify_drafts(inputs)
 
 
+def run_sparse_attention() -> None:
+    """DeepSeek-V3.2's sizes: for few rows, whose chosen tokens are split, and for many."""
+    from specsched_kernels.flatten_rows import flatten_rows
+    from specsched_kernels.indexer_logits import KEY_BYTES, indexer_logits
+    from specsched_kernels.select_topk import select_topk
+    from specsched_kernels.sparse_mla import sparse_mla
+
+    keys = torch.zeros((2, 64, KEY_BYTES), dtype=torch.uint8)
+    latents = torch.zeros(2, 64, 576, dtype=torch.bfloat16)
+    for num_rows in (1, 256):
+        tables = torch.zeros((num_rows, 128), dtype=torch.int32)
+        starts, lens = torch.arange(num_rows + 1), torch.zeros(num_rows, dtype=torch.int64)
+        rows = flatten_rows(starts, lens, tables, num_rows=num_rows, with_block_tables=True)
+        index_query = torch.zeros(num_rows, 64, 128).to(torch.float8_e4m3fn)
+        of_rows = (tables, rows.request_ids)
+        logits = indexer_logits(
+            index_query,
+            torch.zeros(num_rows, 64),
+            keys,
+            *of_rows,
+            rows.context_lens,
+            max_context_tokens=8192,
+        )
+        topk = select_topk(logits, rows.context_lens, k=2048)
+        for num_heads in (16, 128):
+            query = torch.zeros(num_rows, num_heads, 576, dtype=torch.bfloat16)
+            sparse_mla(query, latents, topk, *of_rows, scale=0.1, value_dim=512)
+
+
 def main() -> None:
     """Print a JSON object: kernel -> bytes of shared memory of its variants."""
     with compiling() as found:
         run_steps()
         run_the_rest()
+        run_sparse_attention()
     json.dump(found, sys.stdout)
 
 
