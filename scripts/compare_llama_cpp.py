@@ -25,7 +25,8 @@ from specsched_client import AsyncClient, Sampling
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.machine import describe_machine, versions
 from specsched_client.bench.prompts import encode_prompts, read_prompts
-from specsched_client.bench.round import Workload, run_round
+from specsched_client.bench.round import run_round
+from specsched_client.bench.sender import Workload
 from specsched_client.bench.statistics import paired_ratio
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -29,6 +30,20 @@ class SyntheticConfig(DeviceConfig):
         f" {', '.join(PRESETS)}",
     )
 
+    acceptance_trace: Path | None = Field(
+        None,
+        description="Recorded drafts (.npz) whose confidences and outcomes take the place of the"
+        " drafter's and the target's, which both do all their work; every name of the model says"
+        " synthetic acceptance. On a GPU, with a dspark drafter",
+    )
+
+    @field_validator("acceptance_trace")
+    @classmethod
+    def _check_trace(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError("no such file; accepted: an .npz of recorded drafts")
+        return path
+
     @field_validator("preset")
     @classmethod
     def _check_preset(cls, preset: str | None) -> str | None:
@@ -44,7 +59,14 @@ class SyntheticConfig(DeviceConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_trace_applies(self) -> Self:
+        if self.acceptance_trace is not None and self.device == "cpu":
+            raise ValueError("acceptance_trace needs a GPU: set device = cuda, or drop it")
+        return self
+
     @property
     def synthetic_parts(self) -> tuple[str, ...]:
         """What is not that of a real model, for names and reports; empty as a rule."""
-        return ("random weights",) if self.load_format == "dummy" else ()
+        weights = ("random weights",) if self.load_format == "dummy" else ()
+        return (*weights, "synthetic acceptance") if self.acceptance_trace else weights

@@ -90,3 +90,15 @@ def test_options_of_graphs_need_a_gpu_and_do_not_contradict_each_other():
         _load(device="auto", enforce_eager=True, capture_sizes=[1, 16])
     with pytest.raises(ConfigError, match="capture_sizes"):
         _load(device="auto", capture_sizes="few")
+
+
+def test_what_is_made_up_is_said(tmp_path):
+    trace = tmp_path / "trace.npz"
+    trace.touch()
+    assert _load().synthetic_parts == ()
+    both = _load(device="cuda", load_format="dummy", preset="qwen3-8b", acceptance_trace=str(trace))
+    assert both.synthetic_parts == ("random weights", "synthetic acceptance")
+    with pytest.raises(ConfigError, match="acceptance_trace needs a GPU"):
+        _load(acceptance_trace=str(trace))
+    with pytest.raises(ConfigError, match="no such file"):
+        _load(device="cuda", acceptance_trace=str(tmp_path / "none.npz"))

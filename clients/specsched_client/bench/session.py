@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specsched_client._async_client import AsyncClient
+from specsched_client._errors import InvalidRequestError
 from specsched_client._sampling import Sampling
 from specsched_client._scheduler_client import AsyncSchedulerClient
 
 from .borrowed_policy import BorrowedPolicy
 from .counters import counted_between, plan_latency, read_counters
-from .load import Load
+from .load import ClosedLoop, Load
+from .processes import ClientProcesses
 from .prompts import BenchPrompt, encode_prompts
-from .round import Workload, run_round
+from .records import RequestRecord
+from .round import run_round
+from .sender import Workload
 from .server_facts import ExecutorFacts, ask_executor
+from .steady import Nobody, Window, run_users, shares_of, steady_round
 from .summary import RoundResult
 
 __all__ = ["NoProgress", "Progress", "Session", "Variant"]
@@ -57,15 +62,20 @@ class NoProgress:
 
 
 class Session:
-    """Open connections to the executors of all variants and to the scheduler, if there is one."""
+    """Open connections to the executors of all variants and to the scheduler, if there is one.
+
+    processes: by target, who sends the requests of steady rounds; none: this process.
+    """
 
     def __init__(
         self,
         clients: Mapping[str, AsyncClient],
         scheduler: AsyncSchedulerClient | None,
         progress: Progress,
+        processes: Mapping[str, ClientProcesses] | None = None,
     ) -> None:
         self._clients = clients
+        self._processes = processes or {}
         self._scheduler = scheduler
         self._policy = BorrowedPolicy(scheduler) if scheduler is not None else None
         self._progress = progress
@@ -73,19 +83,29 @@ class Session:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, variants: Sequence[Variant], scheduler_target: str | None, progress: Progress
+        cls,
+        variants: Sequence[Variant],
+        scheduler_target: str | None,
+        progress: Progress,
+        *,
+        num_processes: int = 1,
     ) -> AsyncIterator[Session]:
-        """Connect; at the end the policy is put back as `put_back_policy` does."""
+        """Connect; at the end the policy is put back as `put_back_policy` does.
+
+        num_processes: that send the requests of steady rounds to each executor.
+        """
         async with AsyncExitStack() as stack:
-            clients = {
-                target: await stack.enter_async_context(AsyncClient(target))
-                for target in dict.fromkeys(variant.target for variant in variants)
-            }
+            clients, processes = {}, {}
+            for target in dict.fromkeys(variant.target for variant in variants):
+                clients[target] = await stack.enter_async_context(AsyncClient(target))
+                if num_processes > 1:
+                    opening = ClientProcesses.open(target, num_processes)
+                    processes[target] = await stack.enter_async_context(opening)
             scheduler = None
             if scheduler_target is not None:
                 scheduler = AsyncSchedulerClient(scheduler_target)
                 await stack.enter_async_context(scheduler)
-            session = cls(clients, scheduler, progress)
+            session = cls(clients, scheduler, progress, processes)
             stack.push_async_callback(session.put_back_policy)
             yield session
 
@@ -143,10 +163,16 @@ class Session:
                 rounds[name].append(one)
         return rounds
 
-    async def warm_up(self, variants: Sequence[Variant], load: Load, work: Workload) -> None:
-        """A round of each variant that is not counted."""
-        for variant in variants:
-            await self._run(variant, load, work, f"{load}, warm-up, {variant.name}", 0)
+    async def warm_up(
+        self, variants: Sequence[Variant], load: Load, work: Workload
+    ) -> dict[str, RoundResult]:
+        """Variant name -> a round of it that is not to be counted."""
+        return {
+            variant.name: await self._run(
+                variant, load, work, f"{load}, warm-up, {variant.name}", 0
+            )
+            for variant in variants
+        }
 
     async def run_repeat(
         self, variants: Sequence[Variant], load: Load, work: Workload, repeat: int, title: str
@@ -167,7 +193,7 @@ class Session:
             await self._policy.set(variant.policy)
         client = self._clients[variant.target]
         before = await read_counters(client)
-        records = await run_round(client, load, work, self._progress.advance)
+        records, window = await self._send(variant.target, load, work)
         after = await read_counters(client)
         if self._policy is not None:
             await self._policy.require_own()
@@ -180,4 +206,22 @@ class Session:
             counted=counted_between(before, after),
             plan_latency=plan_latency(status),
             load_average=os.getloadavg()[0],
+            window=window,
         )
+
+    async def _send(
+        self, target: str, load: Load, work: Workload
+    ) -> tuple[Sequence[RequestRecord], Window | None]:
+        if not work.is_steady:
+            client = self._clients[target]
+            return await run_round(client, load, work, self._progress.advance), None
+        if not isinstance(load, ClosedLoop):
+            raise InvalidRequestError(f"{load}: accepted for steady rounds: a closed loop")
+        processes = self._processes.get(target)
+        if processes is not None:
+            logs = await processes.run(load.concurrency, work)
+        else:
+            (users,) = shares_of(load.concurrency, work.num_requests, 1)
+            logs = [await run_users(self._clients[target], users, work, Nobody())]
+        ran = steady_round(logs)
+        return ran.records, ran.window

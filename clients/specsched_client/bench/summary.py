@@ -8,28 +8,38 @@ from dataclasses import dataclass
 from .counters import CountedSteps, PlanLatency, typical_latency
 from .records import RequestRecord
 from .statistics import Quantiles, quantiles
+from .steady import Window
 
 __all__ = ["RoundResult", "Summary", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """One round of one variant. load_average: of the machine of this command, one minute."""
+    """One round of one variant. load_average: of the machine of this command, one minute.
+
+    window: what counts of a steady round, whose records are of the requests that ended in it; None:
+    all of the round. counted: over the whole round in either case.
+    """
 
     repeat: int
     records: tuple[RequestRecord, ...]
     counted: CountedSteps | None
     plan_latency: PlanLatency | None
     load_average: float
+    window: Window | None = None
 
     @property
     def elapsed_s(self) -> float:
-        """First request due to last answer done."""
+        """First request due to last answer done, or the window."""
+        if self.window is not None:
+            return self.window.end_s - self.window.start_s
         return max(r.end_s for r in self.records) - min(r.start_s for r in self.records)
 
     @property
     def num_output_tokens(self) -> int:
-        """Tokens of all answers, failed ones included as far as they came."""
+        """Tokens that came, of failed requests too; of a steady round, those in the window."""
+        if self.window is not None:
+            return self.window.num_output_tokens
         return sum(record.num_output_tokens for record in self.records)
 
     @property

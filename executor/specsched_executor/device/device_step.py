@@ -23,6 +23,7 @@ from specsched_kernels.verify_drafts import SamplingInputs, VerifyOutcome, verif
 from specsched_executor.core import PAD_SLOT, KvCache, ModelBatch, TargetModel, TargetOutput
 from specsched_executor.device.drafter import ContextRows, DeviceDrafter, DraftJob
 from specsched_executor.device.packed import PackedArrays
+from specsched_executor.device.recorded import RecordedDrafter
 from specsched_executor.device.step_arrays import (
     DeviceSizes,
     RequestInputs,
@@ -218,4 +219,7 @@ class DeviceStep:
             slot_ids=requests.slot_ids,
             keeps_own_sample=requests.keeps_own_sample,
         )
-        return verify_drafts(inputs, out=out)
+        verify_drafts(inputs, out=out)
+        if isinstance(self.drafter, RecordedDrafter):
+            self.drafter.decide(requests, self.tables, start_positions, allocation.verify_lens, out)
+        return out

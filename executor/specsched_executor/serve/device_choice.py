@@ -38,6 +38,8 @@ def choose_device(
             )
     device = "cuda" if gpu is not None and _can_run(gpu) else "cpu"
     if device == "cpu":
+        if config.acceptance_trace is not None:
+            raise ValueError("acceptance_trace needs a GPU, and none can be used here: drop it")
         # What applies to a GPU alone has nothing to apply to.
         return config.model_copy(
             update={"device": device, "enforce_eager": False, "capture_sizes": []}

@@ -19,6 +19,8 @@ from specsched_executor.device import (
 )
 from specsched_executor.device.dspark import DeviceDSpark
 from specsched_executor.device.memory import MemoryPlan, blocks_that_fit, plan_memory
+from specsched_executor.device.recorded import RecordedDrafter
+from specsched_executor.drafters.acceptance_trace import read_acceptance_trace
 from specsched_executor.drafters.dspark import load_checkpoint
 from specsched_executor.engine import EngineConfig
 from specsched_executor.model import LoadedModel
@@ -95,15 +97,23 @@ def _drafter(
     config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig
 ) -> Drafter | DeviceDrafter:
     """The trained drafter runs on the device, the others beside the engine."""
+    trace = config.acceptance_trace
     if config.drafter != "dspark" or config.drafter_checkpoint is None:
+        if trace is not None:
+            raise ValueError(f"acceptance_trace needs drafter = dspark, not {config.drafter}")
         return build_drafter(config, loaded, sizes)
-    return DeviceDSpark(
+    drafter = DeviceDSpark(
         load_checkpoint(config.drafter_checkpoint),
         loaded.model,
         num_slots=sizes.max_num_seqs,
         max_draft_tokens=sizes.max_draft_tokens,
         max_context_tokens=sizes.max_context_tokens,
     )
+    if trace is None:
+        return drafter
+    _log.warning("acceptance is synthetic: outcomes are those of a recording", trace=str(trace))
+    recorded = read_acceptance_trace(trace, sizes.max_draft_tokens)
+    return RecordedDrafter(drafter, recorded, loaded.model.embedding.device)
 
 
 def _memory(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> MemoryPlan:

@@ -11,6 +11,7 @@ import pytest
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from specsched_client import AsyncClient, AsyncSchedulerClient, FakeTransport
 from specsched_client.bench import round as bench_round
+from specsched_client.bench import sender, steady
 from specsched_client.bench.session import Session
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
@@ -37,7 +38,8 @@ class KnownServer:
         self._noise = noise
         self._now_s = 0.0
         clock = SimpleNamespace(monotonic=lambda: self._now_s)
-        monkeypatch.setattr(bench_round, "time", clock)
+        for module in (bench_round, sender, steady):
+            monkeypatch.setattr(module, "time", clock)
 
     def session(self) -> Session:
         """Connections to this server."""

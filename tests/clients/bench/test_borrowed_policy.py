@@ -10,7 +10,7 @@ import pytest
 from specsched_client import InvalidRequestError
 from specsched_client._sampling import Sampling
 from specsched_client.bench.load import ClosedLoop
-from specsched_client.bench.round import Workload
+from specsched_client.bench.sender import Workload
 from specsched_client.bench.session import Session, Variant
 from specsched_client.bench.termination import sigterm_as_ctrl_c
 from specsched_protocol.v1 import plan_pb2

@@ -10,7 +10,8 @@ import pytest
 from specsched_client import AsyncClient, ConnectionFailedError, InvalidRequestError, Sampling
 from specsched_client.bench.load import ClosedLoop, OpenLoop, arrival_times_s
 from specsched_client.bench.prompts import BenchPrompt, encode_prompts, read_prompts
-from specsched_client.bench.round import Workload, run_round
+from specsched_client.bench.round import run_round
+from specsched_client.bench.sender import Workload
 from specsched_executor.core import DeltaSink, GenerationRequest
 
 from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving

@@ -15,7 +15,7 @@ from specsched_client import ConnectionFailedError, InvalidRequestError, Samplin
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.prompts import BenchPrompt
 from specsched_client.bench.report import LoadResult
-from specsched_client.bench.round import Workload
+from specsched_client.bench.sender import Workload
 from specsched_client.bench.sweep.plan import SweepPlan
 from specsched_client.bench.sweep.run import Sweep
 from specsched_client.bench.sweep.state import SweepState

@@ -59,3 +59,10 @@ def test_a_missing_triton_is_told_with_the_way_to_install_it():
 
 def test_what_torch_sees_is_what_is_found():
     assert (find_gpu() is not None) == torch.cuda.is_available()
+
+
+def test_a_recording_of_outcomes_is_not_left_out_silently(tmp_path):
+    trace = tmp_path / "trace.npz"
+    trace.touch()
+    with pytest.raises(ValueError, match="acceptance_trace needs a GPU"):
+        choose(None, device="auto", acceptance_trace=trace)

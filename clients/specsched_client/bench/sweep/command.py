@@ -76,6 +76,17 @@ def sweep(
         int | None,
         typer.Option(min=1, help="Requests of a round. Default: one per prompt, or four per user."),
     ] = None,
+    round_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Steady rounds of about so long: tokens count while all users are busy, and the"
+            " round ends there. Each repeat then takes the next prompts. Default: whole rounds."
+        ),
+    ] = None,
+    clients: Annotated[
+        int,
+        typer.Option(min=1, help="Processes that send the requests of steady rounds."),
+    ] = 1,
     max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of a request.")] = 128,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
     seed: Annotated[
@@ -114,6 +125,8 @@ def sweep(
         min_repeats=min_repeats,
         max_repeats=max_repeats,
         num_requests=num_requests,
+        round_seconds=round_seconds,
+        num_processes=clients,
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,

@@ -36,6 +36,7 @@ class SweepPlan:
 
     fixed: numbers of drafts; empty for all up to the executor's. num_requests: None for one per
     prompt, or four per user. half_width: of every ratio's interval, as a share of the ratio.
+    round_seconds: of steady rounds, about; None: whole rounds. num_processes: that send requests.
     """
 
     prompts: tuple[BenchPrompt, ...]
@@ -53,6 +54,8 @@ class SweepPlan:
     half_width: float
     min_repeats: int
     max_repeats: int
+    round_seconds: float | None = None
+    num_processes: int = 1
 
     def __post_init__(self) -> None:
         for name, values in (("concurrency", self.concurrency), ("fixed", self.fixed)):
@@ -70,10 +73,23 @@ class SweepPlan:
             raise InvalidRequestError(
                 f"--half-width {self.half_width}; accepted: a finite number above 0"
             )
+        self._check_rounds()
         require_timeout(self.timeout_s)
         to_policy_spec(self.policy)
         if self.baseline_target == self.target:
             raise InvalidRequestError(f"--baseline-target {self.target} is the target itself")
+
+    def _check_rounds(self) -> None:
+        if self.round_seconds is None:
+            if self.num_processes > 1:
+                raise InvalidRequestError("--clients has no effect without --round-seconds")
+            return
+        if not 0 < self.round_seconds < math.inf:
+            raise InvalidRequestError(
+                f"--round-seconds {self.round_seconds}; accepted: a finite number above 0"
+            )
+        if self.num_requests is not None:
+            raise InvalidRequestError("--num-requests has no effect with --round-seconds")
 
     @classmethod
     def of(
@@ -179,4 +195,6 @@ class SweepPlan:
             "temperature": self.sampling.temperature,
             "seed": self.seed,
             "ignore_eos": self.sampling.ignore_eos,
+            "round_seconds": self.round_seconds,
+            "num_processes": self.num_processes,
         }

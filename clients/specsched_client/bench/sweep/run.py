@@ -12,7 +12,7 @@ from specsched_client._errors import InvalidRequestError, ServerError
 from specsched_client._policy import to_policy_spec
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.report import LoadResult, Report, load_result
-from specsched_client.bench.round import Workload
+from specsched_client.bench.sender import Workload
 from specsched_client.bench.server_facts import SchedulerFacts, ask_scheduler
 from specsched_client.bench.session import Progress, Session, Variant
 from specsched_client.bench.summary import RoundResult
@@ -36,7 +36,10 @@ async def run_sweep(
     _require_followed(plan, scheduler)
     _require_known(plan, scheduler)
     variants = plan.variants(scheduler.max_draft_tokens)
-    async with Session.open(variants, plan.scheduler_target, progress) as session:
+    opening = Session.open(
+        variants, plan.scheduler_target, progress, num_processes=plan.num_processes
+    )
+    async with opening as session:
         executors = await session.executors()
         work = await session.workload(
             plan.target,
@@ -92,14 +95,27 @@ class Sweep:
 
     async def measure(self, load: ClosedLoop) -> LoadResult:
         """All repeats of one load: those that are there, and as many as are missing."""
-        is_warm = False
+        num_requests: int | None = None
         while not self._is_done(load):
-            if not is_warm:
-                warm_up = replace(self._work, num_requests=load.concurrency)
-                await self._session.warm_up(self._variants, load, warm_up)
-                is_warm = True
-            self._state.add(await self._repeat(load))
+            num_requests = num_requests or await self._warm_up(load)
+            self._state.add(await self._repeat(load, num_requests))
         return load_result(load, self._rounds(load))
+
+    async def _warm_up(self, load: ClosedLoop) -> int:
+        """Requests of a round, after a round of each setting that does not count."""
+        seconds = self._plan.round_seconds
+        if seconds is None:
+            work = replace(self._work, num_requests=load.concurrency)
+            await self._session.warm_up(self._variants, load, work)
+            return self._plan.requests_of(load)
+        # A steady round begins long after its policy was set. Only learning takes longer.
+        work = replace(self._work, num_requests=2 * load.concurrency + 1, is_steady=True)
+        ran = await self._session.warm_up((self._variants[0], self._variants[-1]), load, work)
+        if begun := self._state.repeats(load):
+            return begun[0].num_requests or self._plan.requests_of(load)
+        num_tokens = seconds * ran[self._variants[0].name].tokens_per_s
+        per_request = self._work.sampling.max_tokens or 1
+        return load.concurrency + max(1, round(num_tokens / per_request))
 
     def _is_done(self, load: ClosedLoop) -> bool:
         num_repeats = len(self._state.repeats(load))
@@ -108,9 +124,11 @@ class Sweep:
         verdict = judge(_speeds(self._rounds(load)), self._plan.policy)
         return num_repeats >= self._plan.max_repeats or verdict.half_width <= self._plan.half_width
 
-    async def _repeat(self, load: ClosedLoop) -> FinishedRepeat:
+    async def _repeat(self, load: ClosedLoop, num_requests: int) -> FinishedRepeat:
         repeat = len(self._state.repeats(load))
-        work = replace(self._work, num_requests=self._plan.requests_of(load))
+        work = replace(self._work, num_requests=num_requests)
+        if self._plan.round_seconds is not None:
+            work = replace(work, is_steady=True, first_index=repeat * num_requests)
         title = f"{load}, repeat {repeat + 1} of {self._plan.min_repeats}"
         title += f" to {self._plan.max_repeats}"
         rounds = await self._session.run_repeat(self._variants, load, work, repeat, title)
@@ -120,7 +138,7 @@ class Sweep:
                     f"{load}, {name}: {len(failed)} requests failed, the first with:"
                     f" {failed[0].error}"
                 )
-        return FinishedRepeat(load, repeat, rounds)
+        return FinishedRepeat(load, repeat, rounds, num_requests)
 
     def _rounds(self, load: ClosedLoop) -> dict[str, list[RoundResult]]:
         repeats = self._state.repeats(load)

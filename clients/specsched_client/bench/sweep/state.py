@@ -31,11 +31,12 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class FinishedRepeat:
-    """One round of every setting, under one load."""
+    """One round of every setting, under one load. num_requests: of each of the rounds."""
 
     load: ClosedLoop
     repeat: int
     rounds: Mapping[str, RoundResult]
+    num_requests: int | None = None
 
 
 _REPEAT: Final = TypeAdapter(FinishedRepeat)
