@@ -7,10 +7,8 @@ import os
 import random
 import shutil
 import tempfile
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import specsched_executor  # noqa: F401 -- sets up OpenMP, which has to precede torch
@@ -22,11 +20,6 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 if WORKER:
     torch.set_num_threads(1)  # the other workers want the other cores
-    # Processes that compile one function for different arguments at the same time can mix up each
-    # other's entries in numba's cache, and workers start together. Child processes inherit it.
-    cache = Path(__file__).parents[1] / ".cache" / "numba" / WORKER
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache))
-    numba.config.reload_config()
 
 # As in a process that serves: a line for each step at level `debug` would slow down every engine.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import importlib.util
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache as remembered
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import config as _config
+from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = ["njit"]
 
@@ -22,6 +26,10 @@ config: Any = _config
 """numba's settings, whose attributes are made at run time."""
 
 _OURS = "specsched_"
+_MAX_WAIT_S = 120.0
+"""For another process that compiles; one that was stopped meanwhile holds up nobody for good."""
+_held_here: set[Path] = set()
+"""Locks of this process; changed under numba's global lock alone."""
 _MAX_KEPT = 4
 """Folders that are kept of a module: its own, that of a version to roll back to, two in work."""
 
@@ -35,6 +43,10 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
     this project that it imports: below NUMBA_CACHE_DIR where that is set, else beside the sources,
     or in the user's cache folder where those are read-only. Where nothing can be written, nothing
     is kept. Of each module the folders that were used last are kept.
+
+    Processes that start together compile each function once: the others wait and load it. numba by
+    itself would have all of them compile, and two that save different signatures at the same time
+    could take each other's code for their own.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -44,11 +56,53 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
             return numba.njit(**options)(function)
         config.CACHE_DIR = str(folder)
         try:
-            return numba.njit(cache=True, **options)(function)
+            dispatcher = numba.njit(cache=True, **options)(function)
         finally:
             config.CACHE_DIR = configured
+        lock = folder / f"{function.__qualname__}.lock"
+        dispatcher.compile = _one_process_at_a_time(dispatcher.compile, lock)
+        return dispatcher
 
     return decorate
+
+
+def _one_process_at_a_time(compile_: Callable[..., Any], lock: Path) -> Callable[..., Any]:
+    @wraps(compile_)
+    def locked(signature: Any) -> Any:
+        # numba's own lock comes first, as it does where a function is compiled for its caller.
+        with global_compiler_lock, _held(lock):
+            return compile_(signature)
+
+    return locked
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[None]:
+    """Hold `lock`, or go on without after a long wait, or where the folder is gone."""
+    file = None
+    if lock not in _held_here:
+        with suppress(OSError):
+            file = lock.open("wb")
+    if file is None:
+        yield
+        return
+    with file:
+        give_up = time.monotonic() + _MAX_WAIT_S
+        while not _locks(file.fileno()) and time.monotonic() < give_up:
+            time.sleep(0.02)
+        _held_here.add(lock)
+        try:
+            yield
+        finally:
+            _held_here.discard(lock)
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @remembered

@@ -109,7 +109,7 @@ def _lend_compiled_code(packages: Path) -> None:
         for compiled in (ROOT / folder).rglob("__pycache__/compiled-*"):
             home = packages / compiled.parents[1].relative_to(ROOT / folder)
             there = hashlib.sha1(os.fsencode(home), usedforsecurity=False).hexdigest()
-            for place in compiled.iterdir():
+            for place in filter(Path.is_dir, compiled.iterdir()):
                 target = home / "__pycache__" / compiled.name / f"{home.name}_{there}"
                 shutil.copytree(place, target, dirs_exist_ok=True)
 

@@ -62,19 +62,27 @@ def bake(package: Path, **environ: str) -> str:
 
 
 def run(program: str, *roots: Path, **environ: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program],
+    process = start(program, *roots, **environ)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return output.strip()
+
+
+def start(
+    program: str, *roots: Path, arguments: tuple[str, ...] = (), **environ: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
         env={
             "PYTHONPATH": os.pathsep.join(map(str, roots)),
             "PATH": "",
             "PYTHONDONTWRITEBYTECODE": "1",
             **environ,
         },
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=True,
     )
-    return done.stdout.strip()
 
 
 def rewrite(path: Path, text: str) -> None:
@@ -93,6 +101,24 @@ def test_compiled_code_is_found_again_until_a_constant_of_a_callee_changes(packa
     assert bake(package) == "301 0"
     rewrite(package / "units.py", "FACTOR = 2\n")
     assert bake(package) == "201 1"
+
+
+def test_processes_that_start_together_compile_once(package: Path) -> None:
+    """With a signature each of their own besides, none takes another one's code for its own."""
+    program = """
+import sys
+from specsched_oven.oven import bake
+kind = (int, float, complex)[int(sys.argv[1])]
+print(bake(100), bake(kind(1)), sum(bake.stats.cache_hits.values()))
+"""
+    roots = (package.parent, Path(specsched_protocol.__file__).parents[1])
+    running = [start(program, *roots, arguments=(str(kind),)) for kind in (0, 1, 2)]
+    outputs = [process.communicate(timeout=100)[0].split() for process in running]
+    assert [each[:2] for each in outputs] == [["201", "3"], ["201", "3.0"], ["201", "(3+0j)"]]
+    assert sum(int(each[2]) for each in outputs) == 2
+    for kind in (0, 1, 2):
+        again = start(program, *roots, arguments=(str(kind),)).communicate(timeout=100)[0]
+        assert again.split() == [*outputs[kind][:2], "1" if kind == 0 else "2"]
 
 
 def test_change_of_the_function_itself_is_seen_whatever_its_age(package: Path) -> None:
