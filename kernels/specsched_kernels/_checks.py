@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["check_cuda_layout", "check_tensor"]
+__all__ = ["check_cuda_layout", "check_rows", "check_tensor"]
 
 
 def check_tensor(
@@ -25,6 +25,22 @@ def check_tensor(
         raise ValueError(f"{name} is on {tensor.device}; accepted: {device}, as the others")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} has strides {tensor.stride()}; accepted: a contiguous tensor")
+
+
+def check_rows(
+    name: str,
+    tensor: torch.Tensor,
+    shape: tuple[int, ...],
+    dtypes: torch.dtype | tuple[torch.dtype, ...],
+    device: torch.device,
+) -> None:
+    """As `check_tensor`, of rows that are contiguous each, at any distance from one another."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted: {shape}")
+    row = torch.empty(shape[1:], device="meta")
+    if tensor.stride()[1:] != row.stride():
+        raise ValueError(f"{name} has strides {tensor.stride()}; accepted: contiguous rows")
+    check_tensor(name, tensor[:1], (min(shape[0], 1), *shape[1:]), dtypes, device)
 
 
 def check_cuda_layout(key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:

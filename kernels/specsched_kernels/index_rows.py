@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specsched_kernels._checks import check_tensor
+from specsched_kernels._checks import check_rows, check_tensor
 from specsched_kernels.reference import index_rows as reference
 
 __all__ = ["quantize_index_queries", "store_index_keys"]
@@ -32,16 +32,20 @@ def store_index_keys(  # noqa: PLR0917 -- the order all of these kernels have
     model has it. Raises ValueError for another shape or dtype.
     """
     num_rows, width, device = keys.shape[0], keys.shape[1], key_cache.device
-    check_tensor("keys", keys[:0], (0, width), _FLOATS, device)
+    check_rows("keys", keys, (num_rows, width), _FLOATS, device)
     check_tensor("norm_weight", norm_weight, (width,), torch.float32, device)
     check_tensor("norm_bias", norm_bias, (width,), torch.float32, device)
     check_tensor("positions", positions, (num_rows,), torch.int64, device)
     check_tensor("slot_mapping", slot_mapping, (num_rows,), torch.int64, device)
     cache_shape = (*key_cache.shape[:2], width + 4)
     check_tensor("key_cache", key_cache, cache_shape, torch.uint8, device)
-    reference.store_index_keys(
-        keys, norm_weight, norm_bias, eps, positions, slot_mapping, cos_sin, key_cache
-    )
+    arguments = (keys, norm_weight, norm_bias, eps, positions, slot_mapping, cos_sin, key_cache)
+    if keys.is_cuda:
+        from specsched_kernels.triton.index_rows import store_index_keys as launch
+
+        launch(*arguments)
+    else:
+        reference.store_index_keys(*arguments)
 
 
 def quantize_index_queries(
@@ -61,7 +65,15 @@ def quantize_index_queries(
     """
     num_rows, num_heads, width = queries.shape
     device = queries.device
-    check_tensor("queries", queries[:0], (0, num_heads, width), _FLOATS, device)
-    check_tensor("head_weights", head_weights[:0], (0, num_heads), _FLOATS, device)
+    check_rows("queries", queries, (num_rows, num_heads, width), _FLOATS, device)
+    check_rows("head_weights", head_weights, (num_rows, num_heads), _FLOATS, device)
     check_tensor("positions", positions, (num_rows,), torch.int64, device)
-    return reference.quantize_index_queries(queries, head_weights, positions, cos_sin, weight_scale)
+    arguments = (queries, head_weights, positions, cos_sin, weight_scale)
+    if not queries.is_cuda:
+        return reference.quantize_index_queries(*arguments)
+    from specsched_kernels.triton.index_rows import quantize_index_queries as launch
+
+    values = torch.empty(queries.shape, dtype=torch.float8_e4m3fn, device=device)
+    scaled_weights = torch.empty((num_rows, num_heads), dtype=torch.float32, device=device)
+    launch(*arguments, values, scaled_weights)
+    return values, scaled_weights

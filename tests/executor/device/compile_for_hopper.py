@@ -151,21 +151,27 @@ def run_the_rest() -> None:
 def run_sparse_attention() -> None:
     """DeepSeek-V3.2's sizes: for few rows, whose chosen tokens are split, and for many."""
     from specsched_kernels.flatten_rows import flatten_rows
+    from specsched_kernels.index_rows import quantize_index_queries, store_index_keys
     from specsched_kernels.indexer_logits import KEY_BYTES, indexer_logits
+    from specsched_kernels.latent_rows import store_latent
     from specsched_kernels.select_topk import select_topk
     from specsched_kernels.sparse_mla import sparse_mla
 
     keys = torch.zeros((2, 64, KEY_BYTES), dtype=torch.uint8)
     latents = torch.zeros(2, 64, 576, dtype=torch.bfloat16)
+    angles, ones = torch.zeros(9, 64), torch.ones(128)
     for num_rows in (1, 256):
         tables = torch.zeros((num_rows, 128), dtype=torch.int32)
         starts, lens = torch.arange(num_rows + 1), torch.zeros(num_rows, dtype=torch.int64)
         rows = flatten_rows(starts, lens, tables, num_rows=num_rows, with_block_tables=True)
-        index_query = torch.zeros(num_rows, 64, 128).to(torch.float8_e4m3fn)
+        halves = torch.zeros(num_rows, 64, 128, dtype=torch.bfloat16)
+        slots = torch.zeros(num_rows, dtype=torch.int64)
+        store_index_keys(halves[:, 0], ones, ones, 1e-6, slots, slots, angles, keys)
+        store_latent(halves[:, :5].flatten(1)[:, :576], torch.ones(512), 1e-6, slots, latents)
+        index_query = quantize_index_queries(halves, torch.ones(num_rows, 64), slots, angles)
         of_rows = (tables, rows.request_ids)
         logits = indexer_logits(
-            index_query,
-            torch.zeros(num_rows, 64),
+            *index_query,
             keys,
             *of_rows,
             rows.context_lens,
