@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +92,7 @@ def timed(work: Callable[[], object], repeats: int = 5) -> dict[str, float]:
     return percentiles(replay_us(work, repeats=repeats, num_replays=20))
 
 
+@functools.cache
 def deep_gemm() -> DeepGemm | None:
     found = load_deep_gemm()
     if isinstance(found, DeepGemmUnavailable):
