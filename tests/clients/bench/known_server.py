@@ -13,6 +13,7 @@ from specsched_client import AsyncClient, AsyncSchedulerClient, FakeTransport
 from specsched_client.bench import round as bench_round
 from specsched_client.bench import sender, steady
 from specsched_client.bench.session import Session
+from specsched_client.bench.sweep import run as sweep_run
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 
@@ -38,7 +39,7 @@ class KnownServer:
         self._noise = noise
         self._now_s = 0.0
         clock = SimpleNamespace(monotonic=lambda: self._now_s)
-        for module in (bench_round, sender, steady):
+        for module in (bench_round, sender, steady, sweep_run):
             monkeypatch.setattr(module, "time", clock)
 
     def session(self) -> Session:

@@ -60,8 +60,7 @@ def sweep(server: KnownServer, directory: Path, **options: Any) -> list[LoadResu
 
     async def measure() -> list[LoadResult]:
         with SweepState.open(directory / "state.jsonl", IDENTITY, NAMES) as state:
-            loop = Sweep(chosen, chosen.variants(2), server.session(), work, state)
-            return [await loop.measure(load) for load in chosen.loads()]
+            return await Sweep(chosen, chosen.variants(2), server.session(), work, state).run()
 
     return asyncio.run(measure())
 
@@ -164,6 +163,28 @@ def test_a_repeat_with_a_failed_request_does_not_count(
         sweep(server, tmp_path)
     with SweepState.open(tmp_path / "state.jsonl", IDENTITY, NAMES) as state:
         assert state.num_repeats == 2
+
+
+def test_time_goes_to_every_load_first_and_then_to_the_least_precise_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = KnownServer(monkeypatch, SPEEDS, 0.05)
+    # A repeat takes about 0.4 s of the server's time.
+    results = sweep(server, tmp_path, max_seconds=7.0, max_repeats=64)
+    found = [verdict(result) for result in results]
+    assert min(each.num_repeats for each in found) >= 4
+    assert 12 <= sum(each.num_repeats for each in found) <= 24
+    assert {title.partition(",")[0] for title in server.titles[20:40]} == {"concurrency 2"}
+
+
+def test_a_load_without_a_block_of_repeats_is_left_out_and_finished_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (only,) = sweep(KnownServer(monkeypatch, SPEEDS), tmp_path, max_seconds=2.5)
+    assert only.load == LOADS[0]
+    with SweepState.open(tmp_path / "state.jsonl", IDENTITY, NAMES) as state:
+        assert 0 < len(state.repeats(LOADS[1])) < 4
+    assert len(sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)) == 2
 
 
 # ===================== The file =====================
@@ -276,6 +297,10 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
         ({"half_width": math.nan}, "--half-width nan; accepted: a finite number above 0"),
         ({"half_width": math.inf}, "--half-width inf"),
         ({"half_width": 0.0}, "--half-width 0.0"),
+        ({"round_seconds": -1.0, "num_requests": None}, "--round-seconds -1.0; accepted: a finite"),
+        ({"round_seconds": 1.0}, "--num-requests has no effect with --round-seconds"),
+        ({"num_processes": 2}, "--clients has no effect without --round-seconds"),
+        ({"max_seconds": 0.0}, "--max-seconds 0.0; accepted: a finite"),
         ({"timeout_s": math.nan}, "--timeout nan; accepted: a finite number above 0"),
         ({"fixed": (0,)}, "--fixed .*1 or more"),
         ({"min_repeats": 6}, "--min-repeats 6; accepted: multiples of 4"),

@@ -83,6 +83,10 @@ def sweep(
             " round ends there. Each repeat then takes the next prompts. Default: whole rounds."
         ),
     ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(help="Begin no repeat after so long and report what there is."),
+    ] = None,
     clients: Annotated[
         int,
         typer.Option(min=1, help="Processes that send the requests of steady rounds."),
@@ -127,6 +131,7 @@ def sweep(
         num_requests=num_requests,
         round_seconds=round_seconds,
         num_processes=clients,
+        max_seconds=max_seconds,
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,

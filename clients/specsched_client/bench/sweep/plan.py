@@ -37,6 +37,7 @@ class SweepPlan:
     fixed: numbers of drafts; empty for all up to the executor's. num_requests: None for one per
     prompt, or four per user. half_width: of every ratio's interval, as a share of the ratio.
     round_seconds: of steady rounds, about; None: whole rounds. num_processes: that send requests.
+    max_seconds: after which no repeat is begun; None: as long as it takes.
     """
 
     prompts: tuple[BenchPrompt, ...]
@@ -56,6 +57,7 @@ class SweepPlan:
     max_repeats: int
     round_seconds: float | None = None
     num_processes: int = 1
+    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("concurrency", self.concurrency), ("fixed", self.fixed)):
@@ -69,10 +71,10 @@ class SweepPlan:
             raise InvalidRequestError(
                 f"--max-repeats {self.max_repeats}; accepted: --min-repeats or more"
             )
-        if not 0 < self.half_width < math.inf:
-            raise InvalidRequestError(
-                f"--half-width {self.half_width}; accepted: a finite number above 0"
-            )
+        for name in ("half_width", "round_seconds", "max_seconds"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                option = name.replace("_", "-")
+                raise InvalidRequestError(f"--{option} {value}; accepted: a finite number above 0")
         self._check_rounds()
         require_timeout(self.timeout_s)
         to_policy_spec(self.policy)
@@ -80,15 +82,9 @@ class SweepPlan:
             raise InvalidRequestError(f"--baseline-target {self.target} is the target itself")
 
     def _check_rounds(self) -> None:
-        if self.round_seconds is None:
-            if self.num_processes > 1:
-                raise InvalidRequestError("--clients has no effect without --round-seconds")
-            return
-        if not 0 < self.round_seconds < math.inf:
-            raise InvalidRequestError(
-                f"--round-seconds {self.round_seconds}; accepted: a finite number above 0"
-            )
-        if self.num_requests is not None:
+        if self.round_seconds is None and self.num_processes > 1:
+            raise InvalidRequestError("--clients has no effect without --round-seconds")
+        if self.round_seconds is not None and self.num_requests is not None:
             raise InvalidRequestError("--num-requests has no effect with --round-seconds")
 
     @classmethod
@@ -162,6 +158,7 @@ class SweepPlan:
             "half_width": self.half_width,
             "min_repeats": self.min_repeats,
             "max_repeats": self.max_repeats,
+            "max_seconds": self.max_seconds,
         }
 
     def identity(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
+from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.report import LoadResult, Report
 from specsched_client.bench.table import ratio_text, share_text
 
@@ -19,11 +20,15 @@ __all__ = ["SweepReport"]
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """verdicts: of report.results, one each. half_width: the one that was aimed at."""
+    """verdicts: of report.results, one each. half_width: the one that was aimed at.
+
+    missing: loads that time did not suffice for.
+    """
 
     report: Report
     verdicts: Sequence[Verdict]
     half_width: float
+    missing: Sequence[ClosedLoop] = ()
 
     def to_json(self) -> str:
         """The document of `bench serve` without single requests, with each load's verdict."""
@@ -40,6 +45,9 @@ class SweepReport:
 
     def remarks(self) -> Iterator[str]:
         """What a reader has to know of these figures."""
+        if self.missing:
+            loads = ", ".join(str(load.concurrency) for load in self.missing)
+            yield f"not measured, time was over before: concurrency {loads}"
         for result, verdict in zip(self.report.results, self.verdicts, strict=True):
             if verdict.half_width > self.half_width:
                 yield (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,11 +53,17 @@ async def run_sweep(
         identity = plan.identity(variants, executors, scheduler)
         names = [variant.name for variant in variants]
         with SweepState.open(state_file, identity, names) as state:
-            sweep = Sweep(plan, variants, session, work, state)
-            results = [await sweep.measure(load) for load in plan.loads()]
+            results = await Sweep(plan, variants, session, work, state).run()
+    if not results:
+        raise InvalidRequestError(
+            f"--max-seconds {plan.max_seconds}: over before any load had {BLOCK} repeats; those"
+            f" that there are stay in {state_file.parent}, and the same command goes on"
+        )
     verdicts = [judge(_speeds(each.rounds), plan.policy) for each in results]
     report = Report(command, plan.settings(), executors, scheduler, results)
-    return SweepReport(report, verdicts, plan.half_width)
+    measured = [each.load for each in results]
+    missing = [load for load in plan.loads() if load not in measured]
+    return SweepReport(report, verdicts, plan.half_width, missing)
 
 
 def _require_followed(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
@@ -92,14 +100,44 @@ class Sweep:
         self._session = session
         self._work = work
         self._state = state
+        seconds = math.inf if plan.max_seconds is None else plan.max_seconds
+        self._deadline_s = time.monotonic() + seconds
 
-    async def measure(self, load: ClosedLoop) -> LoadResult:
-        """All repeats of one load: those that are there, and as many as are missing."""
-        num_requests: int | None = None
-        while not self._is_done(load):
-            num_requests = num_requests or await self._warm_up(load)
-            self._state.add(await self._repeat(load, num_requests))
-        return load_result(load, self._rounds(load))
+    async def run(self) -> list[LoadResult]:
+        """Repeats that are there and as many as are missing; loads that have a block of them.
+
+        First the fewest repeats of every load, then block by block of the least precise one.
+        """
+        warm: dict[ClosedLoop, int] = {}
+        while (load := self._next()) is not None:
+            if load not in warm:
+                warm = {load: await self._warm_up(load)}
+            self._state.add(await self._repeat(load, warm[load]))
+        return [load_result(each, self._rounds(each)) for each in self._measured_loads()]
+
+    def _next(self) -> ClosedLoop | None:
+        """The load whose turn it is; None: all is measured, or time is over."""
+        if time.monotonic() >= self._deadline_s:
+            return None
+        loads = self._plan.loads()
+        for load in loads:
+            num_repeats = len(self._state.repeats(load))
+            if num_repeats < self._plan.min_repeats or num_repeats % BLOCK:
+                return load
+        missing = [load for load in loads if not self._is_done(load)]
+        return max(missing, key=self._half_width) if missing else None
+
+    def _is_done(self, load: ClosedLoop) -> bool:
+        num_repeats = len(self._state.repeats(load))
+        if num_repeats >= self._plan.max_repeats:
+            return True
+        return self._half_width(load) <= self._plan.half_width
+
+    def _half_width(self, load: ClosedLoop) -> float:
+        return judge(_speeds(self._rounds(load)), self._plan.policy).half_width
+
+    def _measured_loads(self) -> list[ClosedLoop]:
+        return [each for each in self._plan.loads() if len(self._state.repeats(each)) >= BLOCK]
 
     async def _warm_up(self, load: ClosedLoop) -> int:
         """Requests of a round, after a round of each setting that does not count."""
@@ -116,13 +154,6 @@ class Sweep:
         num_tokens = seconds * ran[self._variants[0].name].tokens_per_s
         per_request = self._work.sampling.max_tokens or 1
         return load.concurrency + max(1, round(num_tokens / per_request))
-
-    def _is_done(self, load: ClosedLoop) -> bool:
-        num_repeats = len(self._state.repeats(load))
-        if num_repeats < self._plan.min_repeats or num_repeats % BLOCK:
-            return False
-        verdict = judge(_speeds(self._rounds(load)), self._plan.policy)
-        return num_repeats >= self._plan.max_repeats or verdict.half_width <= self._plan.half_width
 
     async def _repeat(self, load: ClosedLoop, num_requests: int) -> FinishedRepeat:
         repeat = len(self._state.repeats(load))
@@ -142,6 +173,8 @@ class Sweep:
 
     def _rounds(self, load: ClosedLoop) -> dict[str, list[RoundResult]]:
         repeats = self._state.repeats(load)
+        # A block is judged whole: time may have been over in the middle of one.
+        repeats = repeats[: len(repeats) // BLOCK * BLOCK]
         names = [variant.name for variant in self._variants]
         return {name: [each.rounds[name] for each in repeats] for name in names}
 
