@@ -1,0 +1,1 @@
+"""Measures the schedule against every static setting on this machine, in pieces: `make prove`."""
