@@ -93,6 +93,4 @@ def _check(inputs: SamplingInputs) -> None:
     if inputs.keeps_own_sample is not None:
         check_tensor("keeps_own_sample", inputs.keeps_own_sample, shape, torch.bool, device)
     if inputs.draft_distribution is not None:
-        distribution = (*drafts, vocab_size)
-        given = inputs.draft_distribution
-        check_tensor("draft_distribution", given, distribution, torch.float32, device)
+        inputs.draft_distribution.check((*drafts, vocab_size), device)

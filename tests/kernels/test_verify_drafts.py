@@ -13,6 +13,7 @@ from specsched_executor.sampling import (
     keyed_uniforms,
 )
 from specsched_executor.sampling import verify_drafts as executor_verify
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.reference.uniforms import Purpose, keyed_uniform
 from specsched_kernels.reference.verify_drafts import SamplingInputs
 from specsched_kernels.verify_drafts import VerifyOutcome, verify_drafts
@@ -63,7 +64,13 @@ def random_inputs(
         distribution = (logits[row] + noise).softmax(-1)
         drafts = torch.multinomial(distribution.flatten(0, 1), 1, generator=generator).view(r, k)
     inputs = SamplingInputs(
-        logits, starts, verify_lens, positions, drafts, draft_distribution=distribution, **chosen
+        logits,
+        starts,
+        verify_lens,
+        positions,
+        drafts,
+        draft_distribution=None if distribution is None else DraftDistribution.of(distribution),
+        **chosen,
     )
     if not stochastic:
         # Half of the drafts are what the request would sample there.
@@ -81,23 +88,36 @@ def follow_own_samples(inputs: SamplingInputs, generator: torch.Generator) -> No
                 inputs.draft_token_ids[request, accepted] = outcome.token_ids[request, accepted]
 
 
+def probabilities_of(inputs: SamplingInputs) -> torch.Tensor | None:
+    if inputs.draft_distribution is None:
+        return None
+    return inputs.draft_distribution.logits.exp()  # as DraftDistribution.of leaves them
+
+
 def committed(outcome: VerifyOutcome, request: int) -> list[int]:
     return outcome.token_ids[request, : int(outcome.num_accepted[request]) + 1].tolist()
 
 
-def move(inputs: SamplingInputs, device: str) -> SamplingInputs:
-    fields = {f.name: getattr(inputs, f.name) for f in dataclasses.fields(inputs)}
-    return SamplingInputs(**{n: v if v is None else v.to(device) for n, v in fields.items()})
+def move(record, device: str):
+    moved = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, torch.Tensor):
+            value = value.to(device)
+        elif value is not None:
+            value = move(value, device)
+        moved[field.name] = value
+    return type(record)(**moved)
 
 
-def run_device_code(inputs: SamplingInputs, device: str) -> VerifyOutcome:
+def run_device_code(inputs: SamplingInputs, device: str, **options: int) -> VerifyOutcome:
     from specsched_kernels.triton.verify_drafts import verify_drafts as launch
 
     r, k = inputs.verify_lens.shape[0], inputs.draft_token_ids.shape[1]
     out = VerifyOutcome.empty(r, k, device)
     out.token_ids.fill_(-77)
     out.num_accepted.fill_(-77)
-    launch(move(inputs, device), out)
+    launch(move(inputs, device), out, **options)
     return VerifyOutcome(out.token_ids.cpu(), out.num_accepted.cpu(), out.faulty.cpu())
 
 
@@ -138,7 +158,7 @@ def test_reference_commits_what_the_executor_does(mode: str, stochastic: bool) -
                     inputs.seeds,
                     inputs.keeps_own_sample,
                 ),
-                draft_distribution=inputs.draft_distribution,
+                draft_distribution=probabilities_of(inputs),
             )
         )
         samples = inputs.logit_start_loc.diff() > 0
@@ -195,7 +215,9 @@ def test_first_tokens_have_the_targets_distribution(stochastic: bool) -> None:
         top_k=torch.zeros(num_requests, dtype=torch.int64),
         top_p=ones,
         seeds=torch.arange(num_requests),
-        draft_distribution=draft.repeat(num_requests, 1, 1) if stochastic else None,
+        draft_distribution=DraftDistribution.of(draft.repeat(num_requests, 1, 1))
+        if stochastic
+        else None,
     )
     outcome = run_device_code(inputs, "cuda")
     for tokens in (outcome.token_ids[:, 0], outcome.token_ids[outcome.num_accepted == 1, 1]):
@@ -214,8 +236,8 @@ def test_drafts_can_be_tables_by_slot(device: str, stochastic: bool) -> None:
     drafts[slot_ids] = inputs.draft_token_ids
     distribution = None
     if inputs.draft_distribution is not None:
-        distribution = torch.rand(9, 3, 61)
-        distribution[slot_ids] = inputs.draft_distribution
+        distribution = DraftDistribution.empty(9, 3, 61)
+        distribution.store(slot_ids, probabilities_of(inputs))
     tables = dataclasses.replace(
         inputs, draft_token_ids=drafts, draft_distribution=distribution, slot_ids=slot_ids
     )
@@ -223,3 +245,27 @@ def test_drafts_can_be_tables_by_slot(device: str, stochastic: bool) -> None:
     for got in (verify_drafts(tables), run_device_code(tables, device)):
         assert torch.equal(got.num_accepted, expected.num_accepted)
         assert torch.equal(got.token_ids, expected.token_ids)
+
+
+@pytest.mark.parametrize("mode", ["top_k", "top_p", "mixed"])
+@pytest.mark.parametrize("max_candidates", [64, 8])
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_candidates_settle_rows_of_a_large_vocabulary_or_all_of_it_is_searched(
+    device: str, mode: str, max_candidates: int, stochastic: bool
+) -> None:
+    """Some rows have fewer candidates than there is room for, some more, some too few."""
+    num_requests, k, vocab = (3, 1, 300) if device == "cpu" else (99, 4, 5003)
+    inputs = random_inputs(2, mode, num_requests, k, vocab, stochastic=stochastic)
+    expected = verify_drafts(inputs)
+    got = run_device_code(inputs, device, max_candidates=max_candidates)
+    assert torch.equal(got.num_accepted, expected.num_accepted)
+    assert torch.equal(got.token_ids, expected.token_ids)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_tokens_that_tie_with_the_last_one_kept_are_kept(device: str, stochastic: bool) -> None:
+    inputs = random_inputs(3, "mixed", 6, 2, 97, stochastic=stochastic)
+    inputs.logits.copy_(inputs.logits.round())
+    expected, got = verify_drafts(inputs), run_device_code(inputs, device, max_candidates=32)
+    assert torch.equal(got.num_accepted, expected.num_accepted)
+    assert torch.equal(got.token_ids, expected.token_ids)

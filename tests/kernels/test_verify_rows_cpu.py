@@ -7,6 +7,7 @@ import pytest
 import torch
 from specsched_kernels.cpu.uniforms import keyed_uniform
 from specsched_kernels.cpu.verify_drafts import verify_rows
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.reference import uniforms as reference_uniforms
 from specsched_kernels.reference.verify_drafts import SamplingInputs, verify_drafts
 from specsched_kernels.verify_drafts import VerifyOutcome
@@ -44,7 +45,7 @@ def random_inputs(
         top_k=torch.zeros(num_requests, dtype=torch.int64),
         top_p=torch.ones(num_requests),
         seeds=torch.randint(0, 2**62, (num_requests,), generator=generator),
-        draft_distribution=distribution if stochastic else None,
+        draft_distribution=DraftDistribution.of(distribution) if stochastic else None,
         keeps_own_sample=torch.arange(num_requests) % 5 == 4,
     )
 
@@ -66,7 +67,7 @@ def compiled(inputs: SamplingInputs) -> VerifyOutcome:
         inputs.temperature.numpy(),
         inputs.seeds.numpy(),
         inputs.keeps_own_sample.numpy(),
-        None if drafted is None else drafted.numpy(),
+        None if drafted is None else drafted.logits.exp().numpy(),
         out.token_ids.numpy(),
         out.num_accepted.numpy(),
         out.faulty.numpy(),
@@ -139,7 +140,7 @@ def test_a_draft_like_the_target_is_always_accepted() -> None:
         inputs.keeps_own_sample[request] = False
         for offset in range(int(inputs.verify_lens[request])):
             row = inputs.logits[int(inputs.logit_start_loc[request]) + offset]
-            row[:] = inputs.draft_distribution[request, offset].log()
+            row[:] = inputs.draft_distribution.logits[request, offset]
     found = compiled(inputs)
     # p(x) and q(x) agree to float32: a uniform just between them is as good as never.
     assert torch.equal(found.num_accepted, inputs.verify_lens.long())

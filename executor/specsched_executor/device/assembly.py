@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+from specsched_kernels.draft_distribution import DraftDistribution
 
 from specsched_executor.core import Drafter, SamplingParams, TargetModel
 from specsched_executor.device.device_step import DeviceStep
@@ -88,7 +88,7 @@ def build_device_parts(
     graph_sizes: GraphSizes,
     replayer: Replayer | None = None,
     *,
-    distribution: torch.Tensor | None = None,
+    distribution: DraftDistribution | None = None,
 ) -> DeviceParts:
     """Allocates the KV cache and all that steps share; captures nothing yet.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.slot_tables import SlotTables
 
 from specsched_executor.device.step_arrays import RequestInputs
@@ -61,8 +62,8 @@ class DeviceDrafter(Protocol):
         """Target layers whose hidden states it needs; () for none."""
 
     @property
-    def distribution(self) -> torch.Tensor | None:
-        """float32 [S, k, V] that drafts were sampled from, by slot; None: a point mass on each."""
+    def distribution(self) -> DraftDistribution | None:
+        """What drafts were sampled from, by slot; None: a point mass on each."""
 
     @property
     def is_idle(self) -> bool:
@@ -83,7 +84,7 @@ class NoDeviceDrafter:
 
     name = "none"
     feature_layers: tuple[int, ...] = ()
-    distribution: torch.Tensor | None = None
+    distribution: DraftDistribution | None = None
     is_idle = True
 
     def take_in(self, rows: ContextRows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.slot_tables import SlotTables, store_drafts
 
 from specsched_executor.calibration import ConfidenceCalibration
@@ -22,7 +23,7 @@ class FedDrafter:
     feature_layers: tuple[int, ...] = ()
     is_idle = True
 
-    def __init__(self, name: str, distribution: torch.Tensor | None = None) -> None:
+    def __init__(self, name: str, distribution: DraftDistribution | None = None) -> None:
         self.name = name
         self.distribution = distribution
 
@@ -68,6 +69,4 @@ class MirroredDraftTable(DraftTable):
             confidence.contiguous().to(device),
         )
         if output.distribution is not None and self._fed.distribution is not None:
-            self._fed.distribution[slots, :num_tokens] = output.distribution[:, :num_tokens].to(
-                device
-            )
+            self._fed.distribution.store(slots, output.distribution[:, :num_tokens])

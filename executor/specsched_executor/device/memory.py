@@ -45,7 +45,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """draws_drafts: whether a distribution is kept for each draft of each slot."""
     tokens = 2 * model.num_layers * config.block_size * model.num_kv_heads * model.head_dim
-    drafts = (config.max_num_seqs + 1) * config.max_draft_tokens * model.vocab_size
+    drafts = config.max_num_seqs * config.max_draft_tokens * model.vocab_size
     return MemoryPlan(tokens * dtype.itemsize, drafts * 4 if draws_drafts else 0)
 
 

@@ -19,11 +19,12 @@ class Purpose(enum.IntEnum):
     DRAFT = 3
 
 
-def keyed_uniform(seed: int, position: int, purpose: Purpose) -> float:
-    """In [0, 1), 53 random bits; a function of the key alone."""
+def keyed_uniform(seed: int, position: int, purpose: Purpose, counter: int = 0) -> float:
+    """In [0, 1), 53 random bits; a function of the key alone. `counter` tells apart draws of one
+    position."""
     state = _mix(seed + _GOLDEN)
     state = _mix(state ^ (((position * len(Purpose) + purpose) * _GOLDEN) & _WORD))
-    return float((_mix(state + _GOLDEN) >> 11) * 2.0**-53)
+    return float((_mix(state + (counter + 1) * _GOLDEN) >> 11) * 2.0**-53)
 
 
 def _mix(state: int) -> int:

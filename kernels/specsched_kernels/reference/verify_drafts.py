@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.reference.uniforms import Purpose, keyed_uniform
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ class SamplingInputs:
     past logit_start_loc[R] are padding. logit_start_loc: int32 [R+1]. verify_lens: int32 [R].
     output_positions: int64 [R], position of the first token to be sampled. draft_token_ids: int64
     [R, k]. temperature: float32 [R], 0 is greedy. top_k: int64 [R], 0 for no limit. top_p: float32
-    [R] in (0, 1]. seeds: int64 [R]. draft_distribution: float32 [R, k, V] that drafts were sampled
-    from, or None for a deterministic drafter. With slot_ids, int64 [R], drafts and distribution are
+    [R] in (0, 1]. seeds: int64 [R]. draft_distribution: what drafts were sampled from, [R, k, V],
+    or None for a deterministic drafter. With slot_ids, int64 [R], drafts and distribution are
     tables by slot; -1 is padding, without logits. keeps_own_sample: bool [R], the drafts of a
     request count as deterministic ones although they have a distribution; None: of no request.
     """
@@ -38,7 +39,7 @@ class SamplingInputs:
     top_k: torch.Tensor
     top_p: torch.Tensor
     seeds: torch.Tensor
-    draft_distribution: torch.Tensor | None = None
+    draft_distribution: DraftDistribution | None = None
     slot_ids: torch.Tensor | None = None
     keeps_own_sample: torch.Tensor | None = None
 
@@ -83,7 +84,7 @@ def _judge(
     if draft is None or own or inputs.draft_distribution is None:
         return _draw(target, keyed_uniform(seed, position, Purpose.SAMPLE))
     slot = request if inputs.slot_ids is None else int(inputs.slot_ids[request])
-    drafted = inputs.draft_distribution[slot, offset].double()
+    drafted = inputs.draft_distribution.probabilities(slot, offset)
     if keyed_uniform(seed, position, Purpose.ACCEPT) * drafted[draft] < target[draft]:
         return draft
     residual = (target - drafted).clamp(min=0)

@@ -1,4 +1,4 @@
-"""Where top-k and top-p cut a row of logits, found without a sort."""
+"""Where top-k and top-p cut a row of logits, found without a sort in passes over all of it."""
 
 from __future__ import annotations
 

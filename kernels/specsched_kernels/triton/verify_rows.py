@@ -1,66 +1,31 @@
-"""Kernels of `verify_drafts` with one program per logit row."""
+"""Kernels of `verify_drafts` that sample at rows of logits, from what their chunks sum up to."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from specsched_kernels.triton.candidates import collect_candidates, guess_threshold
 from specsched_kernels.triton.cuts import cut_of
+from specsched_kernels.triton.row_statistics import (
+    chunk_masses,
+    largest_of_chunks,
+    needs_sample,
+    request_of,
+)
 from specsched_kernels.triton.uniforms import SAMPLE, keyed_uniform
-from specsched_kernels.triton.vocabulary import LOWEST_KEY, draw_target, mass_of
+from specsched_kernels.triton.vocabulary import (
+    LOWEST_KEY,
+    draw_target,
+    find_share,
+    log2_scale,
+    mass_of,
+    weights_of,
+)
 
-__all__ = ["cut_kernel", "largest_kernel", "sample_kernel"]
+__all__ = ["NO_CUT", "sample_kernel", "search_kernel"]
 
-_LOG2_E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit(do_not_specialize=["num_requests"])
-def largest_kernel(
-    logit_ptr,
-    start_loc_ptr,
-    token_ptr,
-    maximum_ptr,
-    vocab_size,
-    num_requests,
-    BLOCK_VOCAB: tl.constexpr,
-):
-    """Largest logit of a row, NaN where any is, and its first token."""
-    row = tl.program_id(0)
-    if row < tl.load(start_loc_ptr + num_requests):
-        row_ptr = logit_ptr + row.to(tl.int64) * vocab_size
-        best, token = _largest(row_ptr, vocab_size, BLOCK_VOCAB)
-        tl.store(maximum_ptr + row, best)
-        tl.store(token_ptr + row, token.to(tl.int64))
-
-
-@triton.jit(do_not_specialize=["num_requests"])
-def cut_kernel(
-    logit_ptr,
-    start_loc_ptr,
-    top_k_ptr,
-    top_p_ptr,
-    temperature_ptr,
-    maximum_ptr,
-    cut_ptr,
-    vocab_size,
-    num_requests,
-    LOG_REQUESTS: tl.constexpr,
-    BLOCK_VOCAB: tl.constexpr,
-):
-    """Lowest order key that top-k and top-p keep; the lowest of all where neither cuts."""
-    row = tl.program_id(0)
-    if row < tl.load(start_loc_ptr + num_requests):
-        request = _request_of(start_loc_ptr, row, num_requests, LOG_REQUESTS)
-        temperature = tl.load(temperature_ptr + request)
-        best = tl.load(maximum_ptr + row)
-        cut = tl.full([], LOWEST_KEY, tl.int32)
-        if (temperature > 0.0) & (tl.abs(best) < float("inf")):
-            row_ptr = logit_ptr + row.to(tl.int64) * vocab_size
-            top_k = tl.load(top_k_ptr + request).to(tl.int32)
-            top_p = tl.load(top_p_ptr + request).to(tl.float64)
-            scale = _LOG2_E / temperature
-            cut = cut_of(row_ptr, scale, best, top_k, top_p, vocab_size, BLOCK_VOCAB)
-        tl.store(cut_ptr + row, cut)
+NO_CUT = tl.constexpr(-1)
 
 
 @triton.jit(do_not_specialize=["num_requests"])
@@ -70,69 +35,125 @@ def sample_kernel(
     position_ptr,
     verify_ptr,
     temperature_ptr,
+    top_k_ptr,
+    top_p_ptr,
+    seed_ptr,
+    own_ptr,
+    chunk_maximum_ptr,
+    chunk_token_ptr,
+    chunk_mass_ptr,
+    token_ptr,
+    maximum_ptr,
+    cut_ptr,
+    mass_ptr,
+    num_candidates_ptr,
+    candidate_logit_ptr,
+    candidate_token_ptr,
+    vocab_size,
+    num_requests,
+    num_chunks,
+    BLOCK_REQUESTS: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    CHUNK_VOCAB: tl.constexpr,
+    BLOCK_VOCAB: tl.constexpr,
+    MAX_CANDIDATES: tl.constexpr,
+    ONLY_LAST: tl.constexpr,
+):
+    """Largest logit, mass and sample of a row; of one that top-k or top-p cuts, its candidates."""
+    row = tl.program_id(0)
+    if row < tl.load(start_loc_ptr + num_requests):
+        request = request_of(start_loc_ptr, row, num_requests, BLOCK_REQUESTS)
+        temperature = tl.load(temperature_ptr + request)
+        maximum, token = largest_of_chunks(
+            chunk_maximum_ptr, chunk_token_ptr, row, num_chunks, NUM_CHUNKS
+        )
+        num_candidates = tl.full([], NO_CUT, tl.int32)
+        if (temperature > 0.0) & (tl.abs(maximum) < float("inf")):
+            row_ptr = logit_ptr + row.to(tl.int64) * vocab_size
+            scale = log2_scale(temperature)
+            masses = chunk_masses(
+                chunk_maximum_ptr, chunk_mass_ptr, row, maximum, scale, num_chunks, NUM_CHUNKS
+            )
+            mass = tl.sum(masses, axis=0)
+            tl.store(mass_ptr + row, mass)
+            top_k = tl.load(top_k_ptr + request)
+            top_p = tl.load(top_p_ptr + request)
+            offset = row - tl.load(start_loc_ptr + request)
+            cuts_count = (top_k > 0) & (top_k < vocab_size)
+            if cuts_count | (top_p < 1.0):
+                min_count = tl.where(cuts_count, top_k, 0).to(tl.float32)
+                left_out = tl.where(cuts_count, float("inf"), (1.0 - top_p) * mass.to(tl.float32))
+                threshold = float("-inf")
+                if vocab_size > MAX_CANDIDATES:
+                    threshold = guess_threshold(
+                        row_ptr, maximum, scale, min_count, left_out, vocab_size, MAX_CANDIDATES
+                    )
+                first = row.to(tl.int64) * MAX_CANDIDATES
+                num_candidates = collect_candidates(
+                    row_ptr,
+                    candidate_logit_ptr + first,
+                    candidate_token_ptr + first,
+                    threshold,
+                    vocab_size,
+                    BLOCK_VOCAB,
+                    MAX_CANDIDATES,
+                )
+            elif needs_sample(verify_ptr, own_ptr, request, offset, ONLY_LAST):
+                position = tl.load(position_ptr + request) + offset
+                uniform = keyed_uniform(tl.load(seed_ptr + request), position, SAMPLE)
+                chunk, left = find_share(masses, tl.arange(0, NUM_CHUNKS), uniform * mass)
+                column = tl.maximum(chunk, 0) * CHUNK_VOCAB + tl.arange(0, CHUNK_VOCAB)
+                weight = weights_of(row_ptr, column, scale, maximum, LOWEST_KEY, vocab_size)
+                drawn, _ = find_share(weight, column, left)
+                token = tl.where(drawn >= 0, drawn, token)
+        tl.store(maximum_ptr + row, maximum)
+        tl.store(token_ptr + row, token.to(tl.int64))
+        tl.store(cut_ptr + row, LOWEST_KEY)
+        tl.store(num_candidates_ptr + row, num_candidates)
+
+
+@triton.jit(do_not_specialize=["num_requests"])
+def search_kernel(
+    logit_ptr,
+    start_loc_ptr,
+    position_ptr,
+    verify_ptr,
+    temperature_ptr,
+    top_k_ptr,
+    top_p_ptr,
     seed_ptr,
     own_ptr,
     token_ptr,
     maximum_ptr,
     cut_ptr,
-    sum_ptr,
+    mass_ptr,
+    num_candidates_ptr,
     vocab_size,
     num_requests,
-    LOG_REQUESTS: tl.constexpr,
-    ONLY_LAST: tl.constexpr,
+    BLOCK_REQUESTS: tl.constexpr,
     BLOCK_VOCAB: tl.constexpr,
+    MAX_CANDIDATES: tl.constexpr,
+    ONLY_LAST: tl.constexpr,
 ):
-    """Mass of the kept tokens and, where wanted, the sample at the row's own uniform."""
-    row = tl.program_id(0)
-    if row < tl.load(start_loc_ptr + num_requests):
-        request = _request_of(start_loc_ptr, row, num_requests, LOG_REQUESTS)
-        temperature = tl.load(temperature_ptr + request)
-        best = tl.load(maximum_ptr + row)
-        if (temperature > 0.0) & (tl.abs(best) < float("inf")):
-            row_ptr = logit_ptr + row.to(tl.int64) * vocab_size
-            cut = tl.load(cut_ptr + row)
-            scale = _LOG2_E / temperature
-            mass = mass_of(row_ptr, scale, best, cut, vocab_size, BLOCK_VOCAB)
-            tl.store(sum_ptr + row, mass)
+    """Cut, kept mass and sample of the rows, few or none, that their candidates did not settle."""
+    for row in range(tl.program_id(0), tl.load(start_loc_ptr + num_requests), tl.num_programs(0)):
+        if tl.load(num_candidates_ptr + row) > MAX_CANDIDATES:
+            request = request_of(start_loc_ptr, row, num_requests, BLOCK_REQUESTS)
+            scale = log2_scale(tl.load(temperature_ptr + request))
+            maximum = tl.load(maximum_ptr + row)
+            row_ptr = logit_ptr + tl.cast(row, tl.int64) * vocab_size
+            top_k = tl.load(top_k_ptr + request).to(tl.int32)
+            top_p = tl.load(top_p_ptr + request).to(tl.float64)
+            cut = cut_of(row_ptr, scale, maximum, top_k, top_p, vocab_size, BLOCK_VOCAB)
+            mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
+            tl.store(cut_ptr + row, cut)
+            tl.store(mass_ptr + row, mass)
             offset = row - tl.load(start_loc_ptr + request)
-            is_wanted = (offset == tl.load(verify_ptr + request)) | (not ONLY_LAST)
-            if own_ptr is not None:
-                is_wanted |= tl.load(own_ptr + request)
-            if is_wanted:
+            if needs_sample(verify_ptr, own_ptr, request, offset, ONLY_LAST):
                 position = tl.load(position_ptr + request) + offset
                 target = keyed_uniform(tl.load(seed_ptr + request), position, SAMPLE) * mass
-                fallback = tl.load(token_ptr + row).to(tl.int32)
+                likeliest = tl.load(token_ptr + row).to(tl.int32)
                 token = draw_target(
-                    row_ptr, scale, best, cut, target, fallback, vocab_size, BLOCK_VOCAB
+                    row_ptr, scale, maximum, cut, target, likeliest, vocab_size, BLOCK_VOCAB
                 )
                 tl.store(token_ptr + row, token.to(tl.int64))
-
-
-@triton.jit
-def _request_of(start_loc_ptr, row, num_requests, LOG_REQUESTS: tl.constexpr):
-    """Last request whose rows begin at or before the row."""
-    low = 0
-    high = num_requests
-    for _ in tl.static_range(LOG_REQUESTS):
-        middle = (low + high) // 2
-        is_past = tl.load(start_loc_ptr + middle) <= row
-        low = tl.where(is_past, middle, low)
-        high = tl.where(is_past, high, middle)
-    return low
-
-
-@triton.jit
-def _largest(row_ptr, vocab_size, BLOCK_VOCAB: tl.constexpr):
-    """Largest logit, NaN where any is NaN, and its first token."""
-    best = float("-inf")
-    token = 0
-    for start in range(0, vocab_size, BLOCK_VOCAB):
-        column = start + tl.arange(0, BLOCK_VOCAB)
-        logit = tl.load(row_ptr + column, mask=column < vocab_size, other=float("-inf"))
-        has_nan = tl.max((logit != logit).to(tl.int32), axis=0) != 0
-        block_best = tl.max(logit, axis=0)
-        block_token = tl.min(tl.where(logit == block_best, column, vocab_size - 1), axis=0)
-        token = tl.where(block_best > best, block_token, token)
-        best = tl.where(block_best > best, block_best, best)
-        best = tl.where(has_nan, float("nan"), best)
-    return best, token

@@ -5,9 +5,26 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["LOWEST_KEY", "draw_residual", "draw_target", "mass_of", "order_key"]
+__all__ = [
+    "LOWEST_KEY",
+    "draw_target",
+    "find_share",
+    "log2_scale",
+    "mass_of",
+    "order_key",
+    "weights_of",
+]
 
 LOWEST_KEY = tl.constexpr(-0x7FFFFFFF)
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_SMALLEST_TEMPERATURE = tl.constexpr(1e-30)
+_NO_INDEX = tl.constexpr(0x7FFFFFFF)
+
+
+@triton.jit
+def log2_scale(temperature):
+    """log2(e) / temperature, bounded: 0 times it is still 0."""
+    return _LOG2_E / tl.maximum(temperature, _SMALLEST_TEMPERATURE)
 
 
 @triton.jit
@@ -47,64 +64,23 @@ def draw_target(
     while (token < 0) & (start < vocab_size):
         column = start + tl.arange(0, BLOCK_VOCAB)
         weight = weights_of(row_ptr, column, scale, maximum, cut, vocab_size)
-        token, before = search_block(weight, column, before, target)
+        block = tl.sum(weight, axis=0)
+        if before + block > target:
+            token, _ = find_share(weight, column, target - before)
+        before += block
         start += BLOCK_VOCAB
     return tl.where(token < 0, fallback, token)
 
 
 @triton.jit
-def search_block(weight, column, before, target):
-    """Token of the block that covers the target, -1 if none does; the sum up to the block's end."""
-    block = tl.sum(weight, axis=0)
-    token = -1
-    if before + block > target:
-        is_past = (before + tl.cumsum(weight, axis=0) > target) & (weight > 0.0)
-        token = tl.min(tl.where(is_past, column, 0x7FFFFFFF), axis=0)
-        token = tl.where(token == 0x7FFFFFFF, -1, token)
-    return token, before + block
+def find_share(weight, index, target):
+    """Index at which the running sum passes the target, and what is left of the target there.
 
-
-@triton.jit
-def _residual(row_ptr, drafted_ptr, column, scale, maximum, cut, mass, vocab_size):
-    """max(p - q, 0) in a block of the vocabulary."""
-    weight = weights_of(row_ptr, column, scale, maximum, cut, vocab_size)
-    drafted = tl.load(drafted_ptr + column, mask=column < vocab_size, other=0.0)
-    return tl.maximum(weight / mass - drafted.to(tl.float64), 0.0)
-
-
-@triton.jit
-def draw_residual(
-    row_ptr,
-    drafted_ptr,
-    scale,
-    maximum,
-    cut,
-    mass,
-    uniform,
-    vocab_size,
-    BLOCK_VOCAB: tl.constexpr,
-):
-    """Sample of max(p - q, 0), of p itself where rounding left nothing of it."""
-    left = tl.full([], 0.0, tl.float64)
-    for start in range(0, vocab_size, BLOCK_VOCAB):
-        column = start + tl.arange(0, BLOCK_VOCAB)
-        left += tl.sum(
-            _residual(row_ptr, drafted_ptr, column, scale, maximum, cut, mass, vocab_size),
-            axis=0,
-        )
-    token = -1
-    last = 0
-    before = tl.full([], 0.0, tl.float64)
-    start = 0
-    while (token < 0) & (start < vocab_size):
-        column = start + tl.arange(0, BLOCK_VOCAB)
-        weight = _residual(row_ptr, drafted_ptr, column, scale, maximum, cut, mass, vocab_size)
-        last = tl.maximum(last, tl.max(tl.where(weight > 0.0, column, 0), axis=0))
-        token, before = search_block(weight, column, before, uniform * left)
-        start += BLOCK_VOCAB
-    token = tl.where(token < 0, last, token)
-    if left <= 0.0:
-        token = draw_target(
-            row_ptr, scale, maximum, cut, uniform * mass, token, vocab_size, BLOCK_VOCAB
-        )
-    return token.to(tl.int64)
+    Where rounding lets none pass it, the last index of any weight; -1 where none has any.
+    """
+    running = tl.cumsum(weight, axis=0)
+    has_weight = weight > 0.0
+    found = tl.min(tl.where(has_weight & (running > target), index, _NO_INDEX), axis=0)
+    last = tl.max(tl.where(has_weight, index, -1), axis=0)
+    found = tl.where(found == _NO_INDEX, last, found)
+    return found, target - tl.sum(tl.where(index < found, weight, 0.0), axis=0)

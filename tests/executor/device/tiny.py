@@ -14,6 +14,7 @@ from specsched_executor.engine.admission import Admission
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.sampling import Purpose, draw, keyed_uniforms
+from specsched_kernels.draft_distribution import DraftDistribution
 
 from tests.executor.engine import tiny
 
@@ -64,8 +65,10 @@ class DeviceTableDrafter:
     ):
         self.table = torch.tensor(table, dtype=torch.float32)
         self.confidence_of = confidence_of or (lambda before: torch.full(before.shape, 0.5))
-        shape = (num_slots, max_draft_tokens, self.table.shape[0])
-        self.distribution = torch.full(shape, torch.nan)
+        self.distribution = DraftDistribution.empty(
+            num_slots, max_draft_tokens, self.table.shape[0]
+        )
+        self.distribution.logits.fill_(torch.nan)
 
     def first_tokens(self, anchors: torch.Tensor) -> torch.Tensor:
         return anchors
@@ -86,7 +89,9 @@ class DeviceTableDrafter:
             confidences.append(self.confidence_of(before))
             before = distribution.argmax(dim=-1)
             if job.draws:
-                self.distribution[slots[live], j] = distribution[live]
+                kept = DraftDistribution.of(distribution[live])
+                self.distribution.logits[slots[live], j] = kept.logits
+                self.distribution.masses[slots[live], j] = kept.masses
                 drawn = draw(distribution, uniforms)
                 before = torch.where(requests.temperature > 0, drawn, before)
             tokens.append(before)

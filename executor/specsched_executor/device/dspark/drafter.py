@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import torch
+from specsched_kernels.draft_distribution import DraftDistribution
+from specsched_kernels.draw_drafts import DraftDraws
 
+from specsched_executor.core import PAD_SLOT
 from specsched_executor.device.drafter import ContextRows, DraftJob
 from specsched_executor.device.dspark.backbone import DeviceBackbone
-from specsched_executor.device.dspark.heads import DeviceHeads, Draws
+from specsched_executor.device.dspark.heads import DeviceHeads
 from specsched_executor.device.dspark.places import SlotPages
 from specsched_executor.drafters.dspark import DSparkCheckpoint
 from specsched_executor.drafters.dspark.drafter import check_fit
@@ -50,10 +53,9 @@ class DeviceDSpark:
         max_positions = context + 2 * (config.block_size + 1)
         self._backbone = DeviceBackbone(checkpoint, embedding, self._pages, max_positions)
         self._heads = DeviceHeads(checkpoint, lm_head, embedding)
-        self._num_slots = num_slots
-        # The last row is for padding.
-        shape = (num_slots + 1, max_draft_tokens, config.vocab_size)
-        self._distributions = torch.zeros(shape, device=device)
+        self._distribution = DraftDistribution.empty(
+            num_slots, max_draft_tokens, config.vocab_size, device
+        )
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
@@ -61,9 +63,9 @@ class DeviceDSpark:
         return self._config.target_layer_ids
 
     @property
-    def distribution(self) -> torch.Tensor | None:
+    def distribution(self) -> DraftDistribution | None:
         """See DeviceDrafter."""
-        return self._distributions[: self._num_slots]
+        return self._distribution
 
     def take_in(self, rows: ContextRows) -> None:
         """Store the context that the step committed."""
@@ -83,12 +85,12 @@ class DeviceDSpark:
         hidden = self._backbone.run(anchors, places)[:, : job.num_tokens]
         draws = None
         if job.draws:
-            draws = Draws(
+            draws = DraftDraws(
                 temperatures=requests.draft_temperature,
                 seeds=requests.seeds,
                 positions=num_tokens,
                 step_id=job.step_id,
-                rows=torch.where(is_live, slots, self._num_slots),
-                out=self._distributions,
+                slot_ids=torch.where(is_live, slots, PAD_SLOT),
+                kept=self._distribution,
             )
         return self._heads.draft(hidden, anchors, draws)
