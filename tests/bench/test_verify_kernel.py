@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.triton.rms_norm import rms_norm
 from specsched_kernels.triton.rope import rope
 from specsched_kernels.triton.write_kv import write_kv
@@ -29,6 +30,7 @@ MODES = {
     "temperature": (0.8, 0, 1.0),
     "top_k": (0.8, 50, 1.0),
     "top_p": (0.8, 0, 0.95),
+    "top_p, flat": (1.5, 0, 0.98),
 }
 
 
@@ -41,7 +43,11 @@ def verification(mode: str, vocab: int, *, stochastic: bool) -> Callable[[], Non
 
     distribution = None
     if stochastic:
-        distribution = torch.randn(r, k, vocab, device="cuda").softmax(-1)
+        logits = torch.randn(r, k, vocab, device="cuda")
+        ones = torch.ones(r, k, device="cuda")
+        maxima = logits.amax(-1)
+        masses = (logits - maxima[..., None]).exp().sum(-1)
+        distribution = DraftDistribution(logits, ones, maxima, masses)
     inputs = SamplingInputs(
         logits=torch.randn(rows, vocab, device="cuda") * 3,
         logit_start_loc=torch.arange(0, rows + 1, k + 1, dtype=torch.int32, device="cuda"),

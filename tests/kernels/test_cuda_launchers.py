@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from specsched_kernels.draw_drafts import draw_drafts
 from specsched_kernels.pack_rows import pack_rows
 from specsched_kernels.paged_attention import paged_attention
 from specsched_kernels.rms_norm import rms_norm
@@ -11,6 +12,7 @@ from specsched_kernels.rope import rope
 from specsched_kernels.verify_drafts import VerifyOutcome, verify_drafts
 from specsched_kernels.write_kv import write_kv
 
+from tests.kernels.test_draw_drafts import make_case
 from tests.kernels.test_pack_rows import step
 from tests.kernels.test_paged_attention_triton import exact_attention, ragged
 from tests.kernels.test_verify_drafts import move, random_inputs
@@ -70,8 +72,9 @@ def test_norm_and_rope() -> None:
     torch.testing.assert_close(inputs[3].cpu(), key, rtol=1e-5, atol=1e-5)
 
 
-def test_verification_captures_into_a_graph() -> None:
-    inputs = random_inputs(0, "mixed", 33, 4, 97, stochastic=False)
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_verification_captures_into_a_graph(stochastic: bool) -> None:
+    inputs = random_inputs(0, "mixed", 33, 4, 9001, stochastic=stochastic)
     expected, moved = verify_drafts(inputs), move(inputs, "cuda")
     out = VerifyOutcome.empty(33, 4, "cuda")
     verify_drafts(moved, out=out)
@@ -83,6 +86,26 @@ def test_verification_captures_into_a_graph() -> None:
     graph.replay()
     assert torch.equal(out.token_ids.cpu(), expected.token_ids)
     assert torch.equal(out.num_accepted.cpu(), expected.num_accepted)
+
+
+@pytest.mark.parametrize("is_drawing", [False, True])
+def test_drafting_captures_into_a_graph(is_drawing: bool) -> None:
+    case = make_case(70, 4, 9001, 64, is_drawing=is_drawing)
+    arguments = (case.base_logits, case.anchor_ids, case.markov)
+    expected, moved = draw_drafts(*arguments, case.draws), case.to("cuda")
+    out = torch.empty(70, 4, dtype=torch.int64, device="cuda")
+
+    def draft() -> None:
+        draw_drafts(moved.base_logits, moved.anchor_ids, moved.markov, moved.draws, out=out)
+
+    draft()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        draft()
+    out.fill_(-77)
+    graph.replay()
+    assert torch.equal(out.cpu(), expected)
 
 
 def test_packing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.slot_tables import SlotTables
 from specsched_kernels.verify_drafts import VerifyOutcome
 
@@ -39,7 +40,7 @@ class RecordedDrafter:
         return self._drafter.feature_layers
 
     @property
-    def distribution(self) -> torch.Tensor | None:
+    def distribution(self) -> DraftDistribution | None:
         """See DeviceDrafter."""
         return self._drafter.distribution
 
