@@ -8,6 +8,9 @@ BENCH ?= tests/bench
 BENCH_DIR ?= docs/benchmarks/raw
 GPU_CHECK_DIR ?= .cache/gpu-check
 SOAK ?= --minutes 20 --record
+PLAN ?= scripts/prove/short.toml
+PROVE_DIR ?= .cache/prove
+EXECUTOR ?=
 TESTS ?= tests
 JOBS ?= 2
 RUN := .venv/bin/python -m
@@ -16,7 +19,7 @@ BASELINE := released/specsched_v1.binpb
 
 export PYTHON
 
-.PHONY: help setup demo test suite lint types protos protos-check protos-release docs bench gpu-check soak format clean
+.PHONY: help setup demo test suite lint types protos protos-check protos-release docs bench gpu-check soak prove format clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -64,6 +67,9 @@ gpu-check: setup ## on a machine with a GPU: the tests and the kernel measuremen
 
 soak: setup ## swap, kill and stop schedulers under load for 20 minutes (options: SOAK="--swaps 20 --kills 20 --record")
 	$(RUN) scripts.soak $(SOAK)
+
+prove: setup ## measure the schedule against every fixed draft length here (PLAN=..., PROVE_DIR=..., EXECUTOR=options)
+	$(RUN) scripts.prove $(PLAN) --output "$(PROVE_DIR)" -- $(EXECUTOR)
 
 format: setup ## let ruff rewrite what it can
 	$(RUN) ruff check --fix .

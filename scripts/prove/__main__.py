@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.arguments import split_arguments
 from scripts.soak.processes import SoakError
 
 from .plan import Part, PlanError, read_plan
@@ -109,14 +110,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder for all results")
     parser.add_argument("--part", action="append", help="only this one; may be repeated")
     parser.add_argument("--start-timeout", type=float, default=1200.0, help="seconds")
-    ours, executor_options = _split(sys.argv[1:])
+    ours, executor_options = split_arguments(sys.argv[1:])
     return parser.parse_args(ours, argparse.Namespace(executor_options=executor_options))
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first -- and what after it."""
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:place], arguments[place + 1 :]
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ _NUM_CONTEXT_LAYERS = 5
 def drafter_config(target: Mapping[str, Any]) -> DSparkConfig:
     """The shape of a drafter for a target with this config.json."""
     num_layers = target["num_hidden_layers"]
+    middles = (2 * i + 1 for i in range(_NUM_CONTEXT_LAYERS))
+    layers = sorted({middle * num_layers // (2 * _NUM_CONTEXT_LAYERS) for middle in middles})
     return DSparkConfig(
         vocab_size=target["vocab_size"],
         hidden_size=target["hidden_size"],
@@ -36,10 +38,7 @@ def drafter_config(target: Mapping[str, Any]) -> DSparkConfig:
         intermediate_size=target["intermediate_size"],
         block_size=7,
         mask_token_id=0,
-        target_layer_ids=tuple(
-            1 + layer * (num_layers - 3) // (_NUM_CONTEXT_LAYERS - 1)
-            for layer in range(_NUM_CONTEXT_LAYERS)
-        ),
+        target_layer_ids=tuple(layers),
         num_target_layers=num_layers,
         markov_rank=256,
         rope_theta=target["rope_theta"],

@@ -2,6 +2,7 @@
 
 python -m scripts.soak                    # 20 swaps, 20 kills
 python -m scripts.soak --minutes 20       # random faults for so long
+python -m scripts.soak -- --device cuda   # an executor with options of its own
 
 With --record the figures are kept as docs/benchmarks/README.md says.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from specsched_client import Sampling
 
+from scripts.arguments import split_arguments
 from tests.bench.recording import RAW_DIRECTORY, write_record
 
 from .installations import make_installations
@@ -28,8 +30,8 @@ from .load import Load, reference_answers
 from .processes import SoakError, resources
 from .report import PhaseReport, growth_faults
 from .rig import Rig
+from .step_times import Span, step_times
 
-_QUIET_S = 5.0
 _NUM_WARM_UP_ANSWERS = 6
 """For each client, before memory is looked at: steps of most sizes came by then."""
 _MAX_SAMPLES = 20
@@ -54,54 +56,70 @@ def main() -> int:
 
 
 def _soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    installations = make_installations(directory)
+    installations = make_installations(directory, as_trees=options.trees)
     executor_options = _executor_options(options)
     sampling = Sampling(temperature=0.0, max_tokens=options.max_tokens, ignore_eos=True)
     rng = random.Random(options.seed)
     rig = Rig(directory, installations, executor_options)
     try:
-        load = Load(rig.target, reference_answers(rig.target, sampling), sampling)
+        expected = reference_answers(rig.target, sampling)
+        load = Load(rig.target, expected, sampling, is_exact=not options.any_answer)
         rig.compile_all()
         load.start(options.concurrency)
         rig.start("blue")
-        reports = _run(rig, load, _events(options, rng), rng)
+        ran = _Run(rig, load, options, rng)
+        ran.go(_events(options, rng))
         load.stop()
-        return _figures(options, rig, load, reports)
+        return _figures(options, rig, load, ran)
     finally:
         rig.close()
 
 
-def _run(rig: Rig, load: Load, events: Iterator[str], rng: random.Random) -> dict[str, Any]:
-    reports = {kind: PhaseReport() for kind in ("quiet", "swap", "kill", "stall")}
-    load.pass_answers(_NUM_WARM_UP_ANSWERS)
-    _phase(rig, load, reports, "quiet", rng)
-    samples = [resources(rig.executor.pid)]
-    for event in events:
-        _phase(rig, load, reports, event, rng)
-        print(f"soak: {event}, active: {rig.active()}, {reports[event].num_answers} answers by now")
-        samples.append(resources(rig.executor.pid))
-        if load.faults:
-            break
-    _phase(rig, load, reports, "quiet", rng)
-    samples.append(resources(rig.executor.pid))
-    return {"reports": reports, "samples": samples}
+class _Run:
+    """Phase after phase. samples: resources of the executor. spans: when each phase was."""
 
+    def __init__(
+        self, rig: Rig, load: Load, options: argparse.Namespace, rng: random.Random
+    ) -> None:
+        self.reports = {kind: PhaseReport() for kind in ("quiet", "swap", "kill", "stall")}
+        self.samples: list[dict[str, int]] = []
+        self.spans: list[Span] = []
+        self._rig, self._load, self._options, self._rng = rig, load, options, rng
 
-def _phase(
-    rig: Rig, load: Load, reports: dict[str, PhaseReport], kind: str, rng: random.Random
-) -> None:
-    before = rig.counters()
-    load.begin_phase()
-    match kind:
-        case "swap":
-            rig.swap()
-        case "kill":
-            rig.kill(rng)
-        case "stall":
-            rig.stall()
-        case _:
-            time.sleep(_QUIET_S)
-    reports[kind].add(before, rig.counters(), load.begin_phase())
+    def go(self, events: Iterator[str]) -> None:
+        """The events; quiet phases before and after them, with --step-times between them too."""
+        self._load.pass_answers(_NUM_WARM_UP_ANSWERS)
+        self._phase("quiet")
+        self._look()
+        for event in events:
+            self._phase(event)
+            number = self.reports[event].num_answers
+            print(f"soak: {event}, active: {self._rig.active()}, {number} answers by now")
+            self._look()
+            if self._load.faults:
+                break
+            if self._options.step_times:
+                self._phase("quiet")
+        self._phase("quiet")
+        self._look()
+
+    def _look(self) -> None:
+        self.samples.append(resources(self._rig.executor.pid))
+
+    def _phase(self, kind: str) -> None:
+        before, start_s = self._rig.counters(), time.time()
+        self._load.begin_phase()
+        match kind:
+            case "swap":
+                self._rig.swap()
+            case "kill":
+                self._rig.kill(self._rng)
+            case "stall":
+                self._rig.stall()
+            case _:
+                time.sleep(self._options.quiet_seconds)
+        self.spans.append(Span(kind, start_s, time.time()))
+        self.reports[kind].add(before, self._rig.counters(), self._load.begin_phase())
 
 
 def _events(options: argparse.Namespace, rng: random.Random) -> Iterator[str]:
@@ -115,10 +133,8 @@ def _events(options: argparse.Namespace, rng: random.Random) -> Iterator[str]:
     yield from events
 
 
-def _figures(
-    options: argparse.Namespace, rig: Rig, load: Load, ran: dict[str, Any]
-) -> dict[str, Any]:
-    counters, reports = rig.counters(), ran["reports"]
+def _figures(options: argparse.Namespace, rig: Rig, load: Load, ran: _Run) -> dict[str, Any]:
+    counters, reports = rig.counters(), ran.reports
     answer = rig.client.schedulers()
     faults = list(load.faults)
     if counters.num_failed_requests or counters.num_failed_steps:
@@ -126,7 +142,7 @@ def _figures(
     # A swap leaves no step without somebody to follow; late plans are the machine's.
     unexpected = set(reports["swap"].fallbacks) - {"late", "torn"}
     faults += [f"steps of swaps fell back: {reason}" for reason in unexpected]
-    samples = ran["samples"]
+    samples = ran.samples
     faults += growth_faults(samples[0], samples[-1])
     every = -(-len(samples) // _MAX_SAMPLES)
     return {
@@ -137,6 +153,7 @@ def _figures(
         "cpus": os.cpu_count(),
         "phases": {kind: report.to_json() for kind, report in reports.items()},
         "switches": dict(answer.num_switches),
+        "step_times": step_times(rig.executor.log, ran.spans) if options.step_times else None,
         "executor_before": samples[0],
         "executor_after": samples[-1],
         "executor_resident_mib": [each["resident_kib"] // 1024 for each in samples[::every]],
@@ -165,7 +182,8 @@ def _record(options: argparse.Namespace, figures: Mapping[str, Any]) -> Path:
 
 def _executor_options(options: argparse.Namespace) -> list[str]:
     chosen = ["--max-num-seqs", str(options.concurrency), "--max-context-tokens", "1024"]
-    chosen += ["--profile", "quick", "--drafter", "ngram"]
+    chosen += options.executor_options or ["--profile", "quick", "--drafter", "ngram"]
+    chosen += ["--log-level", "debug"] if options.step_times else []
     return chosen + (["--model", str(options.model)] if options.model else [])
 
 
@@ -183,7 +201,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--record", type=Path, nargs="?", const=RAW_DIRECTORY, help="folder for a record"
     )
-    return parser.parse_args()
+    parser.add_argument("--quiet-seconds", type=float, default=5.0, help="of a phase without event")
+    parser.add_argument(
+        "--step-times", action="store_true", help="report steps by phase, quiet ones in between"
+    )
+    parser.add_argument(
+        "--any-answer", action="store_true", help="count answers that differ, for a GPU's rounding"
+    )
+    parser.add_argument(
+        "--trees", action="store_true", help="copy packages where no wheel can be built"
+    )
+    ours, executor_options = split_arguments(sys.argv[1:])
+    return parser.parse_args(ours, argparse.Namespace(executor_options=executor_options))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Either environment has its own interpreter prefix and its own copy of the product, installed from a
 wheel of its own version. Third-party packages are taken from this environment, by path, so that
-nothing is downloaded.
+nothing is downloaded. Where nothing can be built, two trees of packages take their place, found by
+PYTHONPATH ahead of everything else and with metadata as an installer writes it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Installation", "make_installations"]
@@ -43,34 +46,52 @@ class OneEach:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """One of the two. policy: what its schedulers decide by."""
+    """One of the two. policy: what its schedulers decide by. environment: to start them with."""
 
     name: str
     version: str
     python: Path
     policy: str
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_installations(directory: Path) -> tuple[Installation, Installation]:
-    """Build both wheels from this checkout and install each into an environment of its own."""
+def make_installations(
+    directory: Path, *, as_trees: bool = False
+) -> tuple[Installation, Installation]:
+    """Build both wheels from this checkout and install each into an environment of its own.
+
+    as_trees: lay the packages out by copying instead; this interpreter runs them.
+    """
+    make = _lay_out if as_trees else _install
     version = _version((ROOT / "pyproject.toml").read_text())
-    first = _install(directory / "blue", version)
-    second = _install(directory / "green", NEXT_VERSION)
-    _add_policy(second)
-    return (
-        Installation("blue", version, first / "bin" / "python", "throughput"),
-        Installation("green", NEXT_VERSION, second / "bin" / "python", POLICY),
-    )
+    first = make(directory / "blue", "blue", version, "throughput")
+    second = make(directory / "green", "green", NEXT_VERSION, POLICY)
+    return first, second
 
 
-def _install(home: Path, version: str) -> Path:
+def _lay_out(home: Path, name: str, version: str, policy: str) -> Installation:
+    packages = home / "packages"
+    for folder in _FOLDERS:
+        (package,) = (ROOT / folder).glob("specsched_*")
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package, packages / package.name, ignore=ignored)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    _write_metadata(packages, project["name"], version, project["entry-points"])
+    _lend_compiled_code(packages)
+    _add_policy_of(policy, packages)
+    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths)}
+    return Installation(name, version, Path(sys.executable), policy, environment)
+
+
+def _install(home: Path, name: str, version: str, policy: str) -> Installation:
     source = home / "source"
     source.mkdir(parents=True)
-    for name in _COPIED:
-        shutil.copy(ROOT / name, source / name)
-    for name in _FOLDERS:
+    for file in _COPIED:
+        shutil.copy(ROOT / file, source / file)
+    for folder in _FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
     project = source / "pyproject.toml"
     ours = _version(project.read_text())
     project.write_text(
@@ -97,7 +118,8 @@ def _install(home: Path, version: str) -> Path:
         sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", packages, wheel
     )
     _lend_compiled_code(packages)
-    return environment
+    _add_policy_of(policy, packages)
+    return Installation(name, version, environment / "bin" / "python", policy)
 
 
 def _lend_compiled_code(packages: Path) -> None:
@@ -105,24 +127,41 @@ def _lend_compiled_code(packages: Path) -> None:
 
     numba keeps it in a folder named for that of the source; it is made to match.
     """
+    shared = os.environ.get("NUMBA_CACHE_DIR")
     for folder in _FOLDERS:
-        for compiled in (ROOT / folder).rglob("__pycache__/compiled-*"):
-            home = packages / compiled.parents[1].relative_to(ROOT / folder)
-            there = hashlib.sha1(os.fsencode(home), usedforsecurity=False).hexdigest()
-            for place in filter(Path.is_dir, compiled.iterdir()):
-                target = home / "__pycache__" / compiled.name / f"{home.name}_{there}"
-                shutil.copytree(place, target, dirs_exist_ok=True)
+        for source in {path.parent for path in (ROOT / folder).rglob("*.py")}:
+            home = packages / source.relative_to(ROOT / folder)
+            kept = Path(shared) if shared else source / "__pycache__"
+            lent = Path(shared) if shared else home / "__pycache__"
+            for compiled in kept.glob(f"compiled-*/{_numba_name(source)}"):
+                target = lent / compiled.parent.name / _numba_name(home)
+                shutil.copytree(compiled, target, dirs_exist_ok=True)
 
 
-def _add_policy(environment: Path) -> None:
-    packages = _site_packages(environment)
-    (packages / "soak_policy.py").write_text(_POLICY_SOURCE)
-    facts = packages / "soak_policy-1.dist-info"
+def _numba_name(folder: Path) -> str:
+    """What numba calls the code compiled from the sources in a folder."""
+    digest = hashlib.sha1(os.fsencode(folder), usedforsecurity=False).hexdigest()
+    return f"{folder.name}_{digest}"
+
+
+def _add_policy_of(policy: str, packages: Path) -> None:
+    if policy == POLICY:
+        (packages / "soak_policy.py").write_text(_POLICY_SOURCE)
+        entry_points = {"specsched.policies": {POLICY: "soak_policy:OneEach"}}
+        _write_metadata(packages, "soak-policy", "1", entry_points)
+
+
+def _write_metadata(
+    packages: Path, name: str, version: str, entry_points: Mapping[str, Mapping[str, str]]
+) -> None:
+    """What tells Python of an installed distribution."""
+    facts = packages / f"{name.replace('-', '_')}-{version}.dist-info"
     facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: soak-policy\nVersion: 1\n")
-    (facts / "entry_points.txt").write_text(
-        f"[specsched.policies]\n{POLICY} = soak_policy:OneEach\n"
-    )
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines: list[str] = []
+    for group, points in entry_points.items():
+        lines += [f"[{group}]", *(f"{point} = {place}" for point, place in points.items())]
+    (facts / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 def _site_packages(environment: Path) -> Path:

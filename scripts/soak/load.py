@@ -22,19 +22,28 @@ _TEXTS = (
 
 @dataclass
 class Phase:
-    """What the clients saw while it lasted. gaps_s: between two deltas of one stream."""
+    """What the clients saw while it lasted. gaps_s: between two deltas of one stream.
+
+    num_different: answers unlike those without schedulers, where that is no fault.
+    """
 
     gaps_s: list[float] = field(default_factory=list)
     num_answers: int = 0
+    num_different: int = 0
 
 
 @dataclass
 class Load:
-    """`concurrency` clients that ask one request after the other until stopped."""
+    """`concurrency` clients that ask one request after the other until stopped.
+
+    is_exact: an answer unlike the one expected is a fault. On a GPU rounding depends on how many
+    rows are computed together, so that a greedy answer may change with what is verified.
+    """
 
     target: str
     expected: dict[str, tuple[int, ...]]
     sampling: Sampling
+    is_exact: bool = True
     faults: list[str] = field(default_factory=list)
     phase: Phase = field(default_factory=Phase)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -79,8 +88,10 @@ class Load:
                     self.faults.append(f"{text!r}: {type(error).__name__}: {error}")
                     return
                 if answer != self.expected[text]:
-                    self.faults.append(f"{text!r}: another answer than without schedulers")
-                    return
+                    if self.is_exact:
+                        self.faults.append(f"{text!r}: another answer than without schedulers")
+                        return
+                    self.phase.num_different += 1
                 self.phase.num_answers += 1
 
     def _stream(self, client: Client, text: str) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ class PhaseReport:
     fallbacks: dict[str, int] = field(default_factory=dict)
     gaps_s: list[float] = field(default_factory=list)
     num_answers: int = 0
+    num_different: int = 0
 
     def add(
         self, before: executor_pb2.StepCounters, after: executor_pb2.StepCounters, phase: Phase
@@ -38,12 +39,14 @@ class PhaseReport:
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + number
         self.gaps_s += phase.gaps_s
         self.num_answers += phase.num_answers
+        self.num_different += phase.num_different
 
     def to_json(self) -> dict[str, Any]:
         """For people and programs."""
         return {
             "events": self.num_events,
             "answers": self.num_answers,
+            "different_answers": self.num_different,
             "planned_steps": self.num_planned_steps,
             "fallback_steps": self.fallbacks,
             "gap_ms_p50": gap_ms(self.gaps_s, 0.5),

@@ -132,7 +132,8 @@ class Rig:
         installation = self._installations[name]
         command: list[str | Path] = [installation.python, "-m", "specsched_scheduler"]
         command += ["--run-dir", self.run_dir, "--name", name, "--policy", installation.policy]
-        return Managed([*command, "--log-format", "json"], self.directory / f"{name}.log")
+        log = self.directory / f"{name}.log"
+        return Managed([*command, "--log-format", "json"], log, **installation.environment)
 
     def _other(self, name: str) -> str:
         return next(each for each in self._installations if each != name)

@@ -1,0 +1,71 @@
+"""What steps took in each phase of a soak, from the executor's log at level debug."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["Span", "step_times"]
+
+_STEP: Final = '"event": "step"'
+_QUIET: Final = "quiet"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase; Unix seconds."""
+
+    kind: str
+    start_s: float
+    end_s: float
+
+
+def step_times(log: Path, spans: Sequence[Span]) -> dict[str, dict[str, Any]]:
+    """Kind of phase -> quantiles of its steps, and its p99 over that of the quiet phases.
+
+    interval_ms: from the end of one step to that of the next, both within one phase, under load
+    that never pauses. device_ms: what the step itself took.
+    """
+    ends, device_ms = _read(log)
+    steps: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for span in spans:
+        inside = (ends >= span.start_s) & (ends < span.end_s)
+        pair = np.stack([np.diff(ends[inside]) * 1e3, device_ms[inside][1:]])
+        steps.setdefault(span.kind, []).append(pair)
+    found = {kind: np.concatenate(pairs, axis=1) for kind, pairs in steps.items()}
+    quiet = found.get(_QUIET)
+    return {kind: _quantiles(pair, quiet) for kind, pair in found.items() if pair.shape[1]}
+
+
+def _quantiles(pair: np.ndarray[Any, Any], quiet: np.ndarray[Any, Any] | None) -> dict[str, Any]:
+    intervals, device = pair
+    figures: dict[str, Any] = {"num_steps": len(intervals)}
+    for name, values in (("interval_ms", intervals), ("device_ms", device)):
+        p50, p99, worst = np.percentile(values, [50, 99, 100])
+        figures[name] = {"p50": round(p50, 4), "p99": round(p99, 4), "max": round(worst, 4)}
+    if quiet is not None and quiet.shape[1]:
+        ratios: Mapping[str, float] = {
+            name: float(np.percentile(ours, 99) / np.percentile(theirs, 99))
+            for name, ours, theirs in zip(("interval", "device"), pair, quiet, strict=True)
+        }
+        figures["p99_to_quiet"] = {name: round(ratio, 4) for name, ratio in ratios.items()}
+    return figures
+
+
+def _read(log: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    lines = list(_step_lines(log))
+    ends = [dt.datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines]
+    return np.array(ends), np.array([float(line["ms"]) for line in lines])
+
+
+def _step_lines(log: Path) -> Iterator[dict[str, Any]]:
+    with log.open(encoding="utf-8") as file:
+        for line in file:
+            if _STEP in line and line.endswith("\n"):
+                yield json.loads(line)

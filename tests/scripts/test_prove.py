@@ -1,0 +1,80 @@
+"""Plans of sweeps: what they say and what they make of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from specsched_executor.presets import PRESETS
+
+from scripts.arguments import split_arguments
+from scripts.prove.plan import ROOT, PlanError, read_plan
+from scripts.prove.random_drafter import drafter_config
+
+PLANS = sorted((ROOT / "scripts" / "prove").glob("*.toml"))
+TRIAL = """
+[[part]]
+name = "trial"
+prompts = ["tests/bench/prompts/chat.jsonl", "tests/bench/prompts/code.jsonl"]
+concurrency = [1, 8]
+fixed = [2]
+max_seconds = 30
+seed = 3
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_part_is_a_sweep_over_prompts_in_turn(tmp_path):
+    (part,) = read_plan(write(tmp_path, TRIAL))
+    options = part.options(tmp_path / "out")
+    assert options[options.index("--max-seconds") + 1] == "30.0"
+    assert [options[i + 1] for i, name in enumerate(options) if name == "--concurrency"] == [
+        "1",
+        "8",
+    ]
+    assert options[-2:] == ["--seed", "3"]
+    prompts = (tmp_path / "out" / "prompts.jsonl").read_text().splitlines()
+    chat, code = (
+        (ROOT / "tests" / "bench" / "prompts" / f"{kind}.jsonl").read_text().splitlines()
+        for kind in ("chat", "code")
+    )
+    assert [json.loads(line) for line in prompts[:4]] == [
+        json.loads(line) for line in (chat[0], code[0], chat[1], code[1])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no part"),
+        (TRIAL + TRIAL, "two parts have one name"),
+        (TRIAL + "speed = 3", "Extra inputs"),
+        ("[[part", "plan.toml"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused(tmp_path, text, said):
+    with pytest.raises(PlanError, match=said):
+        read_plan(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_plans_that_ship_are_sound(path, tmp_path):
+    for part in read_plan(path):
+        assert part.options(tmp_path / part.name)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_drafter_is_shaped_like_its_target(preset):
+    config = drafter_config(PRESETS[preset])
+    assert config.vocab_size == PRESETS[preset]["vocab_size"]
+    assert config.target_layer_ids[-1] < config.num_target_layers
+
+
+def test_options_of_another_command_follow_two_dashes():
+    assert split_arguments(["a", "--", "--b", "--"]) == (["a"], ["--b", "--"])
+    assert split_arguments(["a"]) == (["a"], [])
