@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specsched_kernels.draft_distribution import DraftDistribution
 
-from specsched_executor.core import Drafter, SamplingParams, TargetModel
+from specsched_executor.core import Drafter, ModelConfig, SamplingParams, TargetModel
 from specsched_executor.device.device_step import DeviceStep
 from specsched_executor.device.drafter import DeviceDrafter, NoDeviceDrafter
 from specsched_executor.device.graph_sizes import GraphSizes
@@ -22,7 +22,7 @@ from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.drafting import Calibrations, Drafting
 from specsched_executor.engine.residency import Residency
-from specsched_executor.engine.slots import SlotTable
+from specsched_executor.engine.slot_columns import SlotColumns
 
 __all__ = ["DeviceParts", "build_device_parts", "device_sizes"]
 
@@ -49,6 +49,7 @@ class DeviceParts:
     ) -> PipelinedLoop:
         """The loop of an engine."""
         pool = BlockPool(config.num_kv_blocks, config.block_size)
+        columns = SlotColumns(config.max_num_seqs, self.step.sizes.max_blocks)
         host_drafting = None
         release = _release_nothing
         if self.host_drafter is not None:
@@ -56,27 +57,27 @@ class DeviceParts:
             if not isinstance(fed, FedDrafter):
                 raise TypeError(f"a drafter on the host beside {fed.name} on the device")
             drafts = MirroredDraftTable(self.step.tables, fed)
-            host_drafting = Drafting(self.host_drafter, drafts, calibrations)
+            host_drafting = Drafting(self.host_drafter, drafts, columns, calibrations)
             release = self.host_drafter.release
         return PipelinedLoop(
             config=config,
             gate=gate,
-            runner=DeviceRunner(self.step, self.graphs),
+            runner=DeviceRunner(self.step, self.graphs, columns),
             host_drafting=host_drafting,
-            residency=Residency(pool, SlotTable(config.max_num_seqs), release),
+            residency=Residency(pool, columns, release),
+            columns=columns,
             pool=pool,
             delivery=delivery,
         )
 
 
-def device_sizes(config: EngineConfig, max_context_tokens: int) -> DeviceSizes:
-    """The largest step of an engine. Drafts may stand one step beyond the context."""
-    tokens = max_context_tokens + config.max_draft_tokens + 1
+def device_sizes(config: EngineConfig, model: ModelConfig) -> DeviceSizes:
+    """The largest step of an engine."""
     return DeviceSizes(
         max_requests=config.max_num_seqs,
         max_rows=config.max_num_batched_tokens,
         max_draft_tokens=max(config.max_draft_tokens, 1),
-        max_blocks=-(-tokens // config.block_size),
+        max_blocks=config.blocks_per_request(model.max_context_tokens),
         block_size=config.block_size,
     )
 
@@ -95,8 +96,7 @@ def build_device_parts(
     A drafter on the host is fed to the device, one on the device runs there. distribution: of a
     stochastic one on the host, see DeviceDrafter.
     """
-    context = config.max_context_tokens or model.config.max_context_tokens
-    sizes = device_sizes(config, context)
+    sizes = device_sizes(config, model.config)
     host_drafter: Drafter | None = None
     if isinstance(drafter, DeviceDrafter):
         on_device = drafter

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from specsched_executor.device.runner import DeviceRunner, LaunchedStep
 from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.engine.batch import BatchEntry, StepBatch
+from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.drafting import Drafting, NewDrafts
 from specsched_executor.engine.fallback import Allowance
-from specsched_executor.engine.inputs import BatchTensors
 from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.residency import Residency
+from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import PassOutcome
 
 __all__ = ["PipelinedLoop"]
@@ -39,11 +42,17 @@ class PipelinedLoop(RequestLoop):
         runner: DeviceRunner,
         host_drafting: Drafting | None,
         residency: Residency,
+        columns: SlotColumns,
         pool: BlockPool,
         delivery: Delivery,
     ) -> None:
         super().__init__(
-            config=config, gate=gate, residency=residency, pool=pool, delivery=delivery
+            config=config,
+            gate=gate,
+            residency=residency,
+            columns=columns,
+            pool=pool,
+            delivery=delivery,
         )
         self._runner = runner
         self._host_drafting = host_drafting
@@ -65,11 +74,10 @@ class PipelinedLoop(RequestLoop):
 
     def _run(self, batch: StepBatch) -> None:
         allowance = self._read_plan(batch)
-        self._forecast.observe(batch.entries)
-        tensors = BatchTensors.of(batch)
-        tensors = tensors.with_fair_weights(self._recent_tokens, allowance.fairness)
+        self._observe_drafts(batch)
+        weights = self._weights(batch, allowance)
         lens = self._next_draft_lens(batch, allowance)
-        launched = self._runner.launch(batch, tensors, allowance, lens)
+        launched = self._runner.launch(batch, allowance, weights, lens)
         previous, self._in_flight = self._in_flight, launched
         self._note_launched(launched)
         collected = None if previous is None else self._collect(previous)
@@ -81,12 +89,13 @@ class PipelinedLoop(RequestLoop):
 
     def _has_room(self) -> bool:
         """Whether every request that decodes can grow to all it may have committed."""
-        pool, missing = self._pool, 0
-        for request in self._residency.running:
-            if request.num_pending_tokens == 1:
-                needed = pool.blocks_for(request.max_num_tokens)
-                missing += max(0, needed - len(request.block_ids))
-        return missing <= pool.num_free
+        if self._residency.num_running <= self._pool.num_free:
+            return True  # a step leaves room for its drafts: the bonus token takes a block at most
+        columns, slots = self._columns, self._residency.running_slots
+        decoding = slots[columns.num_pending_tokens(slots) == 1]
+        most = columns.max_num_tokens(decoding)
+        missing = self._residency.num_missing_blocks(decoding, most)
+        return bool(missing.sum() <= self._pool.num_free)
 
     def _drain(self) -> None:
         """Wait for what is in flight and process it."""
@@ -102,53 +111,54 @@ class PipelinedLoop(RequestLoop):
         return outcome, drafts
 
     def _finish(self, launched: LaunchedStep, outcome: PassOutcome, drafts: NewDrafts) -> None:
-        for entry, bound in zip(launched.batch.entries, launched.token_bounds, strict=True):
-            if not entry.request.is_over:
-                entry.request.max_in_flight_tokens -= bound
-        self._commit(launched.batch, outcome)
+        batch = launched.batch
+        is_live = self._columns.hold(batch.slot_ids, batch.generations)
+        slots = batch.slot_ids[is_live]
+        self._columns.max_in_flight_tokens[slots] -= launched.token_bounds[is_live]
+        self._commit(batch, outcome)
         if self._host_drafting is not None:
-            self._host_drafting.observe(launched.tensors, outcome)
+            self._host_drafting.observe(batch, outcome)
             length = launched.allowance.next_draft_tokens
-            drafts = self._host_drafting.draft(launched.batch, outcome, length)
+            drafts = self._host_drafting.draft(batch, outcome, length)
             self._gate.withhold(drafts.rows)
-        self._finish_step(launched.batch, launched.tensors, outcome, drafts, launched.allowance)
+        self._finish_step(batch, outcome, drafts, launched.allowance)
 
-    def _next_draft_lens(self, batch: StepBatch, allowance: Allowance) -> list[int]:
-        """Drafts to make for each request at the end of the step; none where the host drafts."""
-        if self._host_drafting is not None:
-            return [0] * len(batch.entries)
+    def _next_draft_lens(self, batch: StepBatch, allowance: Allowance) -> Slots:
+        """Drafts to make for each request at the end of the step; none where the host drafts.
+
+        As many as could still be output if every launched step commits a single token.
+        """
+        if not self._runner.drafts:
+            return np.zeros_like(batch.slot_ids)
+        columns, slots = self._columns, batch.slot_ids
+        num_steps = 1 + (columns.max_in_flight_tokens[slots] > 0)
+        useful = columns.max_total_tokens[slots] - columns.num_tokens[slots] - num_steps - 1
         most = min(allowance.next_draft_tokens, self._config.max_draft_tokens)
-        return [min(most, _useful_drafts(e.request)) if e.samples else 0 for e in batch.entries]
+        return np.where(batch.samples, np.maximum(np.minimum(useful, most), 0), 0)
 
     def _note_launched(self, launched: LaunchedStep) -> None:
         """What the launch itself makes true of the requests."""
-        steps = zip(launched.batch.entries, launched.token_bounds, launched.draft_lens, strict=True)
-        for entry, bound, draft_len in steps:
-            request = entry.request
-            if entry.samples:
-                request.num_cached_tokens = len(request.tokens)
-                request.max_in_flight_tokens += bound
-                request.is_anchor_on_device = True
-                request.num_draft_tokens = draft_len
-                request.was_offered_draft = draft_len > 0
-            else:
-                request.num_cached_tokens = entry.first_position + entry.num_base_rows
+        batch, columns = launched.batch, self._columns
+        reached = batch.first_positions + batch.num_base_rows
+        columns.num_cached_tokens[batch.slot_ids] = reached
+        slots, lens = batch.slot_ids[batch.samples], launched.draft_lens[batch.samples]
+        columns.num_cached_tokens[slots] = columns.num_tokens[slots]
+        columns.max_in_flight_tokens[slots] += launched.token_bounds[batch.samples]
+        columns.is_anchor_on_device[slots] = True
+        columns.num_draft_tokens[slots] = lens
+        columns.was_offered_draft[slots] = lens > 0
 
-    def _note_cached(self, entry: BatchEntry, num_new_tokens: int) -> None:
+    def _note_cached(
+        self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Slots
+    ) -> None:
         """The anchor's own row is part of the step in flight, if the request is."""
-        request = entry.request
-        if entry.samples:
-            # Called before the new tokens are appended.
-            is_launched = request.max_in_flight_tokens > 0
-            request.num_cached_tokens = len(request.tokens) + num_new_tokens - (not is_launched)
+        columns, chosen = self._columns, is_live & batch.samples
+        slots = batch.slot_ids[chosen]
+        is_launched = columns.max_in_flight_tokens[slots] > 0
+        known = columns.num_tokens[slots] + num_new_tokens[chosen]
+        columns.num_cached_tokens[slots] = known - ~is_launched
 
     def _abandon(self) -> Sequence[ActiveRequest]:
         """After a fault nothing that was launched can be trusted."""
         self._in_flight = None
         return self._residency.running
-
-
-def _useful_drafts(request: ActiveRequest) -> int:
-    """Drafts that could still be output if every launched step commits a single token."""
-    num_steps = 1 + (request.max_in_flight_tokens > 0)
-    return max(0, request.max_total_tokens - len(request.tokens) - num_steps - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +13,12 @@ from specsched_executor.core import TargetOutput
 from specsched_executor.device.device_step import DeviceStep
 from specsched_executor.device.graphs import StepGraphs
 from specsched_executor.device.packed import PackedArrays
-from specsched_executor.device.staging import BlockTables, StagingArea
+from specsched_executor.device.staging import StagingArea
 from specsched_executor.device.timeline import Timeline, timeline_for
 from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.drafting import NewDrafts
 from specsched_executor.engine.fallback import Allowance
-from specsched_executor.engine.inputs import BatchTensors
+from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import PassOutcome
 from specsched_executor.sampling import Verification
 
@@ -33,14 +32,13 @@ _NUM_BUFFERS = 2
 class LaunchedStep:
     """A step that runs on the device, or has run.
 
-    token_bounds: the most each request may commit in it. draft_lens: drafts made for each.
+    token_bounds: the most each request may commit in it; draft_lens: drafts made for each; [R].
     """
 
     batch: StepBatch
-    tensors: BatchTensors
     allowance: Allowance
-    token_bounds: tuple[int, ...]
-    draft_lens: tuple[int, ...]
+    token_bounds: Slots
+    draft_lens: Slots
     padded_rows: int
     outputs: PackedArrays
     timeline: Timeline
@@ -49,11 +47,11 @@ class LaunchedStep:
 class DeviceRunner:
     """The engine's only way to the device."""
 
-    def __init__(self, step: DeviceStep, graphs: StepGraphs) -> None:
+    def __init__(self, step: DeviceStep, graphs: StepGraphs, columns: SlotColumns) -> None:
         is_pinned = step.device.type == "cuda"
         self._step = step
         self._graphs = graphs
-        self._tables = BlockTables(step.sizes)
+        self._columns = columns
         layout = step.outputs.layout
         host = torch.device("cpu")
         self._staging = [StagingArea(step.sizes, is_pinned=is_pinned) for _ in range(_NUM_BUFFERS)]
@@ -64,12 +62,17 @@ class DeviceRunner:
         self._num_launched = 0
         self._prior = _Prior(step.sizes.max_draft_tokens)
 
+    @property
+    def drafts(self) -> bool:
+        """Whether the device drafts."""
+        return not self._step.drafter.is_idle
+
     def launch(
         self,
         batch: StepBatch,
-        tensors: BatchTensors,
         allowance: Allowance,
-        draft_lens: Sequence[int],
+        weights: npt.NDArray[np.float32],
+        draft_lens: Slots,
     ) -> LaunchedStep:
         """Queue the step; nothing waits. draft_lens: drafts wanted for each request at its end.
 
@@ -77,17 +80,14 @@ class DeviceRunner:
         """
         index = self._num_launched % _NUM_BUFFERS
         self._num_launched += 1
-        staging, outputs, timeline = (
-            self._staging[index],
-            self._outputs[index],
-            self._timelines[index],
-        )
-        limits = [min(e.num_draft_tokens, allowance.max_verify_len) for e in batch.entries]
+        staging, outputs = self._staging[index], self._outputs[index]
+        timeline = self._timelines[index]
+        limits = np.minimum(batch.num_draft_tokens, allowance.max_verify_len)
         staged = staging.fill(
             batch,
-            tensors,
-            self._tables,
-            budget=max(0, min(allowance.budget, sum(limits), batch.max_draft_rows)),
+            self._columns,
+            weights=weights,
+            budget=max(0, min(allowance.budget, int(limits.sum()), batch.max_draft_rows)),
             draft_limits=limits,
             next_draft_lens=draft_lens,
             prior=self._prior.mean,
@@ -98,43 +98,47 @@ class DeviceRunner:
             staged.num_rows, staged.num_requests, has_prompts=staged.has_prompts
         )
         timeline.mark_verified()
-        longest = max(draft_lens, default=0)
-        if longest and not self._step.drafter.is_idle:
-            draws = bool((tensors.params.draft_temperature[tensors.samples] > 0).any())
-            draws &= self._step.drafter.distribution is not None
-            self._graphs.draft(staged.num_requests, longest, draws=draws)
+        longest = int(draft_lens.max(initial=0))
+        if longest:
+            self._graphs.draft(staged.num_requests, longest, draws=self._draws(batch))
         timeline.mark_drafted()
         outputs.copy_from(self._step.outputs)
         timeline.mark_end()
         return LaunchedStep(
             batch=batch,
-            tensors=tensors,
             allowance=allowance,
-            token_bounds=tuple(
-                limit + 1 if entry.samples else 0
-                for entry, limit in zip(batch.entries, limits, strict=True)
-            ),
-            draft_lens=tuple(draft_lens),
+            token_bounds=np.where(batch.samples, limits + 1, 0),
+            draft_lens=draft_lens,
             padded_rows=shape.padded_rows,
             outputs=outputs,
             timeline=timeline,
         )
 
+    def _draws(self, batch: StepBatch) -> bool:
+        """Whether any draft is drawn from a distribution, rather than the likeliest."""
+        if self._step.drafter.distribution is None:
+            return False
+        return bool(self._columns.draft_temperature[batch.slot_ids[batch.samples]].any())
+
     def collect(self, launched: LaunchedStep) -> tuple[PassOutcome, NewDrafts]:
         """Wait for a step's outputs: what was committed and what was drafted."""
         launched.timeline.wait()
-        outputs, num_requests = launched.outputs, len(launched.batch.entries)
+        batch, outputs = launched.batch, launched.outputs
         verify_lens, num_accepted, faulty, token_ids = (
-            torch.from_numpy(outputs.numpy(name)[:num_requests].copy())
+            outputs.numpy(name)[: len(batch.slot_ids)].copy()
             for name in ("verify_lens", "num_accepted", "faulty", "token_ids")
         )
-        verify_lens = verify_lens.long()
-        rows = torch.zeros(num_requests + 1, dtype=torch.int64)
-        torch.cumsum(launched.tensors.num_base_rows + verify_lens, 0, out=rows[1:])
+        rows = np.zeros(len(verify_lens) + 1, dtype=np.int64)
+        np.cumsum(batch.num_base_rows + verify_lens, out=rows[1:])
+        verification = Verification(
+            torch.from_numpy(token_ids),
+            torch.from_numpy(num_accepted.astype(np.int64)),
+            torch.from_numpy(faulty),
+        )
         outcome = PassOutcome(
-            verify_lens=verify_lens,
-            query_start_loc=rows,
-            verification=Verification(token_ids, num_accepted.long(), faulty),
+            verify_lens=torch.from_numpy(verify_lens.astype(np.int64)),
+            query_start_loc=torch.from_numpy(rows),
+            verification=verification,
             output=TargetOutput(torch.empty(0, 0)),
             verify_ms=launched.timeline.verify_ms,
             logprobs={},
@@ -145,18 +149,17 @@ class DeviceRunner:
 
     def _new_drafts(self, launched: LaunchedStep) -> NewDrafts:
         """Confidences leave the pinned memory here, for the gate to keep."""
-        tensors = launched.tensors
-        lens = np.array(launched.draft_lens, dtype=np.uint32)
+        batch, lens = launched.batch, launched.draft_lens
         chosen = np.flatnonzero(lens)
         confidence = launched.outputs.numpy("confidence")[chosen]
         positions = np.arange(confidence.shape[1])
-        confidence = np.where(positions < lens[chosen, None], confidence, np.float32("nan"))
+        confidence[positions >= lens[chosen, None]] = np.nan
         self._prior.add(confidence)
         rows = ConfidenceRows(
-            source_step_id=launched.batch.step_id,
-            slot_id=tensors.slot_ids.numpy()[chosen].astype(np.uint32),
-            generation=tensors.generations.numpy()[chosen].astype(np.uint32),
-            num_draft_tokens=lens[chosen],
+            source_step_id=batch.step_id,
+            slot_id=batch.slot_ids[chosen].astype(np.uint32),
+            generation=batch.generations[chosen].astype(np.uint32),
+            num_draft_tokens=lens[chosen].astype(np.uint32),
             confidence=confidence,
         )
         return NewDrafts(rows, int(lens.sum()), launched.timeline.draft_ms)

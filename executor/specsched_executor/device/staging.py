@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -12,35 +9,10 @@ import torch
 from specsched_executor.core import PAD_SLOT
 from specsched_executor.device.packed import PackedArrays
 from specsched_executor.device.step_arrays import DeviceSizes, input_layout
-from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.engine.batch import BatchEntry, StepBatch
-from specsched_executor.engine.inputs import BatchTensors
+from specsched_executor.engine.batch import StepBatch
+from specsched_executor.engine.slot_columns import SlotColumns, Slots
 
-__all__ = ["BlockTables", "StagedStep", "StagingArea"]
-
-
-class BlockTables:
-    """Block tables by slot on the host, kept up as requests grow."""
-
-    def __init__(self, sizes: DeviceSizes) -> None:
-        self._tables = np.zeros((sizes.max_requests, sizes.max_blocks), dtype=np.int32)
-        self._known: list[tuple[int, int, int]] = [(0, 0, 0)] * sizes.max_requests
-
-    def gather(self, requests: Sequence[ActiveRequest], out: npt.NDArray[Any]) -> None:
-        """Copy the tables of these requests into the first rows of `out`."""
-        for request in requests:
-            self._update(request)
-        slots = [request.slot_id for request in requests]
-        np.take(self._tables, slots, axis=0, out=out[: len(slots)], mode="clip")
-
-    def _update(self, request: ActiveRequest) -> None:
-        slot, num_blocks = request.slot_id, len(request.block_ids)
-        generation, num_cuts, num_known = self._known[slot]
-        if (generation, num_cuts) != (request.generation, request.num_block_cuts):
-            num_known = 0
-        if num_known != num_blocks:
-            self._tables[slot, num_known:num_blocks] = request.block_ids[num_known:]
-            self._known[slot] = (request.generation, request.num_block_cuts, num_blocks)
+__all__ = ["StagedStep", "StagingArea"]
 
 
 class StagedStep:
@@ -66,42 +38,46 @@ class StagingArea:
     def fill(
         self,
         batch: StepBatch,
-        tensors: BatchTensors,
-        tables: BlockTables,
+        columns: SlotColumns,
         *,
+        weights: npt.NDArray[np.float32],
         budget: int,
-        draft_limits: Sequence[int],
-        next_draft_lens: Sequence[int],
+        draft_limits: Slots,
+        next_draft_lens: Slots,
         prior: npt.NDArray[np.float32],
     ) -> StagedStep:
-        """Describe `batch`; requests past the last one become padding."""
-        entries, fields = batch.entries, self._fields
-        num_requests = len(entries)
+        """Describe `batch`; requests past the last one become padding.
+
+        weights, draft_limits, next_draft_lens: of each request, [R].
+        """
+        fields, slots, num_requests = self._fields, batch.slot_ids, len(batch.slot_ids)
         fields["budget"][0] = budget
         fields["step_id"][0] = batch.step_id
         fields["prior"][:] = prior
-        params = tensors.params
         for name, values in (
-            ("slot_ids", tensors.slot_ids),
-            ("generations", tensors.generations),
-            ("num_base_rows", tensors.num_base_rows),
-            ("samples", tensors.samples),
-            ("weights", tensors.weights),
-            ("temperature", params.temperature),
-            ("top_k", params.top_k),
-            ("top_p", params.top_p),
-            ("draft_temperature", params.draft_temperature),
-            ("seeds", params.seeds),
-            ("keeps_own_sample", params.keeps_own_sample),
+            ("slot_ids", slots),
+            ("generations", batch.generations),
+            ("num_base_rows", batch.num_base_rows),
+            ("samples", batch.samples),
+            ("draft_limits", draft_limits),
+            ("next_draft_lens", next_draft_lens),
+            ("weights", weights),
         ):
-            fields[name][:num_requests] = values.numpy()
+            fields[name][:num_requests] = values
+        for name, column in (
+            ("temperature", columns.temperature),
+            ("top_k", columns.top_k),
+            ("top_p", columns.top_p),
+            ("draft_temperature", columns.draft_temperature),
+            ("seeds", columns.seed),
+            ("keeps_own_sample", columns.keeps_own_sample),
+            ("block_tables", columns.block_tables),
+        ):
+            np.take(column, slots, axis=0, out=fields[name][:num_requests], mode="clip")
         fields["slot_ids"][num_requests:] = PAD_SLOT
         for name in ("num_base_rows", "samples"):
             fields[name][num_requests:] = 0
-        fields["draft_limits"][:num_requests] = draft_limits
-        fields["next_draft_lens"][:num_requests] = next_draft_lens
-        tables.gather([entry.request for entry in entries], fields["block_tables"])
-        num_prompt_tokens = self._fill_prompts(entries)
+        num_prompt_tokens = self._fill_prompts(batch, columns)
         return StagedStep(
             num_requests,
             batch.num_other_tokens + budget,
@@ -109,19 +85,18 @@ class StagingArea:
             self._num_bytes(num_requests, num_prompt_tokens),
         )
 
-    def _fill_prompts(self, entries: Sequence[BatchEntry]) -> int:
+    def _fill_prompts(self, batch: StepBatch, columns: SlotColumns) -> int:
         """Positions and tokens of the rows that the device does not know by itself."""
+        num_requests = len(batch.slot_ids)
         positions, starts = self._fields["given_positions"], self._fields["prompt_start"]
         prompts = self._fields["prompt_token_ids"]
-        positions[: len(entries)] = -1
-        starts[: len(entries)] = -1
+        positions[:num_requests] = -1
+        starts[:num_requests] = -1
         num_tokens = 0
-        for index, entry in enumerate(entries):
-            if entry.request.is_anchor_on_device:
-                continue
-            first, num_rows = entry.first_position, entry.num_base_rows
+        for index in np.flatnonzero(~columns.is_anchor_on_device[batch.slot_ids]).tolist():
+            first, num_rows = int(batch.first_positions[index]), int(batch.num_base_rows[index])
             positions[index], starts[index] = first, num_tokens
-            tokens = entry.request.tokens[first : first + num_rows]
+            tokens = batch.requests[index].tokens[first : first + num_rows]
             prompts[num_tokens : num_tokens + num_rows] = tokens
             num_tokens += num_rows
         return num_tokens

@@ -13,7 +13,7 @@ from specsched_executor.engine.drafting import Calibrations, Drafting
 from specsched_executor.engine.drafts import DraftTable
 from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.residency import Residency
-from specsched_executor.engine.slots import SlotTable
+from specsched_executor.engine.slot_columns import SlotColumns
 from specsched_executor.engine.step_loop import StepLoop
 from specsched_executor.engine.target_pass import TargetPass
 
@@ -47,15 +47,18 @@ def build_step_loop(
 ) -> StepLoop:
     """A step loop with a KV cache of its own. calibrations: what drafts are ranked by."""
     pool = BlockPool(config.num_kv_blocks, config.block_size)
-    residency = Residency(pool, SlotTable(config.max_num_seqs), drafter.release)
+    max_blocks = config.blocks_per_request(model.config.max_context_tokens)
+    columns = SlotColumns(config.max_num_seqs, max_blocks)
+    residency = Residency(pool, columns, drafter.release)
     drafts = DraftTable(config.max_num_seqs, config.max_draft_tokens)
     kv_cache = model.allocate_kv_cache(config.num_kv_blocks, config.block_size)
     return StepLoop(
         config=config,
         gate=gate,
         target_pass=TargetPass(model, kv_cache, drafts, drafter.feature_layers),
-        drafting=Drafting(drafter, drafts, calibrations),
+        drafting=Drafting(drafter, drafts, columns, calibrations),
         residency=residency,
+        columns=columns,
         pool=pool,
         delivery=delivery,
     )

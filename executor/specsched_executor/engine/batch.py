@@ -2,60 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from specsched_executor.engine.active_request import ActiveRequest
+from specsched_executor.engine.slot_columns import Slots
 
-__all__ = ["BatchEntry", "StepBatch"]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEntry:
-    """One request's part: `num_base_rows` anchors or prefill rows, then at most its drafts.
-
-    first_position: position of the first row. samples: False inside a chunked prefill.
-    num_draft_tokens: drafts present that may be verified (trimmed to KV room and useful length).
-    """
-
-    request: ActiveRequest
-    first_position: int
-    num_base_rows: int
-    samples: bool
-    num_draft_tokens: int
-
-    @property
-    def num_prefill_tokens(self) -> int:
-        """Base rows that are no anchor."""
-        return self.num_base_rows - int(self.samples)
+__all__ = ["StepBatch"]
 
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
     """The requests of a step in batch order; ties between drafts are broken in this order.
 
-    max_draft_rows: rows left for drafts within max_num_batched_tokens.
+    Of each request, [R]: slot_ids, generations int64; first_positions int64, of its first row;
+    num_base_rows int64, its anchor or prefill rows, followed by at most num_draft_tokens int64
+    drafts (those present, trimmed to KV room and useful length); samples bool, False inside a
+    chunked prefill; teaches bool, False where what is accepted does not follow from
+    the target's and the drafter's own distributions. max_draft_rows: rows left for drafts within
+    max_num_batched_tokens.
+
+    Over all of them: num_other_tokens (T), rows that are not drafts; num_prefill_tokens (P) among
+    those; num_sampling (N); num_drafts, drafts present; context_tokens, tokens in the cache of the
+    requests that sample, before this step.
     """
 
     step_id: int
-    entries: tuple[BatchEntry, ...]
+    requests: Sequence[ActiveRequest]
+    slot_ids: Slots
+    generations: Slots
+    first_positions: Slots
+    num_base_rows: Slots
+    num_draft_tokens: Slots
+    samples: npt.NDArray[np.bool_]
+    teaches: npt.NDArray[np.bool_]
     max_draft_rows: int
+    num_other_tokens: int = field(init=False)
+    num_sampling: int = field(init=False)
+    num_drafts: int = field(init=False)
+    context_tokens: int = field(init=False)
 
-    @property
-    def num_other_tokens(self) -> int:
-        """T: rows that are not drafts."""
-        return sum(entry.num_base_rows for entry in self.entries)
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, int(value))
+
+        put("num_other_tokens", self.num_base_rows.sum())
+        put("num_sampling", np.count_nonzero(self.samples))
+        put("num_drafts", self.num_draft_tokens.sum())
+        put("context_tokens", self.first_positions @ self.samples)
 
     @property
     def num_prefill_tokens(self) -> int:
-        """P: prefill rows among T."""
-        return sum(entry.num_prefill_tokens for entry in self.entries)
-
-    @property
-    def num_draft_tokens(self) -> int:
-        """Drafts present."""
-        return sum(entry.num_draft_tokens for entry in self.entries)
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens in the cache of the requests that sample, before this step."""
-        return sum(entry.first_position for entry in self.entries if entry.samples)
+        """P: base rows that are no anchor."""
+        return self.num_other_tokens - self.num_sampling

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
 from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.engine.batch import BatchEntry, StepBatch
+from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.residency import Residency
+from specsched_executor.engine.slot_columns import SlotColumns, Slots
 
 __all__ = ["BatchFormer"]
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 
 class BatchFormer:
@@ -15,51 +24,97 @@ class BatchFormer:
     While a prefill waits, drafts leave it at least half of the rows that the anchors leave over.
     """
 
-    def __init__(self, residency: Residency, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self, residency: Residency, columns: SlotColumns, max_num_batched_tokens: int
+    ) -> None:
         self._residency = residency
+        self._columns = columns
         self._max_num_batched_tokens = max_num_batched_tokens
 
     def form(self, step_id: int) -> StepBatch | None:
         """The batch of this step; None where nothing can run. Admits, grows and preempts."""
         decoding = self._secure_anchors()
-        entries = [self._decode_entry(request) for request in decoding]
-        num_free_rows = self._max_num_batched_tokens - len(entries)
-        num_drafts = sum(entry.num_draft_tokens for entry in entries)
-        entries += self._prefill_entries(num_free_rows - min(num_drafts, num_free_rows // 2))
-        if not entries:
+        num_drafts = self._room_for_drafts(decoding)
+        num_free_rows = self._max_num_batched_tokens - len(decoding)
+        num_left = num_free_rows - min(int(num_drafts.sum()), num_free_rows // 2)
+        prefills, chunks = self._prefill_chunks(num_left)
+        if not len(decoding) and not prefills:
             return None
-        num_base_rows = sum(entry.num_base_rows for entry in entries)
-        return StepBatch(step_id, tuple(entries), self._max_num_batched_tokens - num_base_rows)
+        return self._batch(step_id, decoding, num_drafts, prefills, chunks)
 
-    def _secure_anchors(self) -> list[ActiveRequest]:
+    def _secure_anchors(self) -> Slots:
         """Decoding requests that have room for their anchor; older ones never give way."""
-        for request in self._residency.running:
-            is_resident = request.block_ids
-            if is_resident and request.num_pending_tokens == 1:
-                self._residency.secure(request, request.max_num_tokens)
-        running = self._residency.running
-        return [r for r in running if r.num_pending_tokens == 1 and not r.surely_ends]
+        columns, slots = self._columns, self._residency.running_slots
+        decoding = slots[columns.num_pending_tokens(slots) == 1]
+        if not self._residency.grow_all(decoding, columns.max_num_tokens(decoding)):
+            for request in self._residency.requests(decoding):
+                if request.block_ids:  # it may have been preempted for an older one
+                    self._residency.secure(request)
+            slots = self._residency.running_slots
+            decoding = slots[columns.num_pending_tokens(slots) == 1]
+        going_on: Slots = decoding[~columns.surely_end(decoding)]
+        return going_on
 
-    def _decode_entry(self, request: ActiveRequest) -> BatchEntry:
-        num_drafts = min(request.num_draft_tokens, request.max_useful_drafts)
-        while not self._residency.grow(request, request.max_num_tokens + num_drafts):
-            num_drafts -= 1
-        return BatchEntry(request, request.max_num_tokens - 1, 1, True, num_drafts)
+    def _room_for_drafts(self, decoding: Slots) -> Slots:
+        """Drafts of each request that may be verified: useful ones, with room in the KV cache."""
+        columns = self._columns
+        most = columns.max_num_tokens(decoding)
+        num_drafts: Slots = np.minimum(
+            columns.num_draft_tokens[decoding], columns.max_useful_drafts(decoding)
+        )
+        if not self._residency.grow_all(decoding, most + num_drafts):
+            for index, request in enumerate(self._residency.requests(decoding)):
+                while not self._residency.grow(request, int(most[index] + num_drafts[index])):
+                    num_drafts[index] -= 1
+        return num_drafts
 
-    def _prefill_entries(self, num_rows: int) -> list[BatchEntry]:
-        entries = []
-        pending = [r for r in self._residency.running if r.num_pending_tokens > 1]
+    def _prefill_chunks(self, num_rows: int) -> tuple[list[ActiveRequest], list[int]]:
+        """Requests inside a prefill, oldest first, and the rows of each."""
+        columns, slots = self._columns, self._residency.running_slots
+        pending = self._residency.requests(slots[columns.num_pending_tokens(slots) > 1])
+        requests, chunks = [], []
         while num_rows > 0:
             request = pending.pop(0) if pending else self._residency.admit_next()
             if request is None:
                 break
-            entry = _prefill_entry(request, num_rows)
-            entries.append(entry)
-            num_rows -= entry.num_base_rows
-        return entries
+            slot = request.slot_id
+            num_pending = int(columns.num_tokens[slot] - columns.num_cached_tokens[slot])
+            requests.append(request)
+            chunks.append(min(num_pending, num_rows))
+            num_rows -= chunks[-1]
+        return requests, chunks
+
+    def _batch(
+        self,
+        step_id: int,
+        decoding: Slots,
+        num_drafts: Slots,
+        prefills: Sequence[ActiveRequest],
+        chunks: Sequence[int],
+    ) -> StepBatch:
+        columns = self._columns
+        filling = np.array([request.slot_id for request in prefills], dtype=np.int64)
+        chunk = np.array(chunks, dtype=np.int64)
+        cached = columns.num_cached_tokens[filling]
+        slot_ids = _join(decoding, filling)
+        return StepBatch(
+            step_id,
+            [*self._residency.requests(decoding), *prefills],
+            slot_ids=slot_ids,
+            generations=columns.generation[slot_ids],
+            first_positions=_join(columns.max_num_tokens(decoding) - 1, cached),
+            num_base_rows=_join(np.ones(len(decoding), dtype=np.int64), chunk),
+            num_draft_tokens=_join(num_drafts, np.zeros_like(filling)),
+            samples=_join(decoding >= 0, cached + chunk == columns.num_tokens[filling]),
+            teaches=columns.teach(slot_ids),
+            max_draft_rows=self._max_num_batched_tokens - len(decoding) - sum(chunks),
+        )
 
 
-def _prefill_entry(request: ActiveRequest, max_rows: int) -> BatchEntry:
-    num_rows = min(request.num_pending_tokens, max_rows)
-    is_final = num_rows == request.num_pending_tokens
-    return BatchEntry(request, request.num_cached_tokens, num_rows, is_final, 0)
+def _join(
+    of_decoding: npt.NDArray[_Value], of_prefills: npt.NDArray[_Value]
+) -> npt.NDArray[_Value]:
+    """Both, one after the other; most steps have no prefill."""
+    if not len(of_prefills):
+        return of_decoding
+    return np.concatenate([of_decoding, of_prefills])

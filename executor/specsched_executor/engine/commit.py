@@ -17,9 +17,13 @@ def commit_tokens(
 
     Returns the tokens kept, and why the request ends if it does.
     """
+    rules, num_output_tokens = request.stop_rules, request.num_output_tokens
+    if rules.surely_pass(token_ids, num_output_tokens + len(token_ids)):
+        request.tokens.extend(token_ids)
+        return token_ids, None
     for index, token_id in enumerate(token_ids):
         request.tokens.append(token_id)
-        stop = request.stop_rules.check(token_id, request.num_output_tokens)
+        stop = rules.check(token_id, num_output_tokens + index + 1)
         if stop is not None:
             return token_ids[: index + 1], stop
     return token_ids, None

@@ -38,6 +38,11 @@ class EngineConfig:
         if self.max_context_tokens is not None:
             self._check_at_least("max_context_tokens", self.max_context_tokens, 2)
 
+    def blocks_per_request(self, model_context_tokens: int) -> int:
+        """Most KV blocks of a request; drafts may stand one step beyond the context."""
+        context = self.max_context_tokens or model_context_tokens
+        return -(-(context + self.max_draft_tokens + 1) // self.block_size)
+
     @staticmethod
     def _check_at_least(name: str, value: int, minimum: int) -> None:
         if value < minimum:

@@ -37,19 +37,20 @@ class Delivery:
         logprobs: Sequence[TokenLogprobs] = (),
     ) -> bool:
         """Send new tokens, or the end. False where the sink failed."""
+        # By position: half the time, in what is made for each request of each step.
         delta = TokenDelta(
-            request_id=request.request_id,
-            token_ids=tuple(token_ids),
-            finish_reason="error" if error else stop.finish_reason if stop else None,
-            matched_stop=stop.matched if stop else None,
-            error=error,
-            num_prompt_tokens=request.num_prompt_tokens,
-            num_output_tokens=request.num_output_tokens,
-            num_draft_tokens=request.num_verified_tokens,
-            num_accepted_tokens=request.num_accepted_tokens,
-            index=request.index,
-            logprobs=tuple(logprobs),
-            prompt_logprobs=_prompt_logprobs(request, token_ids),
+            request.request_id,
+            tuple(token_ids),
+            "error" if error else stop.finish_reason if stop else None,
+            stop.matched if stop else None,
+            error,
+            request.num_prompt_tokens,
+            request.num_output_tokens,
+            request.num_verified_tokens,
+            request.num_accepted_tokens,
+            request.index,
+            tuple(logprobs),
+            _prompt_logprobs(request, token_ids),
         )
         if delta.finish_reason:
             self._on_end(request)
@@ -66,7 +67,7 @@ def _prompt_logprobs(
     request: ActiveRequest, token_ids: Sequence[int]
 ) -> tuple[TokenLogprobs | None, ...]:
     """They go with the first tokens."""
-    is_first = token_ids and request.num_output_tokens == len(token_ids)
-    if not is_first or request.request.sampling.prompt_logprobs is None:
+    if request.request.sampling.prompt_logprobs is None:
         return ()
-    return tuple(request.prompt_logprobs)
+    is_first = token_ids and request.num_output_tokens == len(token_ids)
+    return tuple(request.prompt_logprobs) if is_first else ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
+import numpy.typing as npt
 
-from specsched_executor.engine.batch import BatchEntry
+from specsched_executor.engine.batch import StepBatch
 
 __all__ = ["DraftForecast"]
 
@@ -21,23 +22,26 @@ class DraftForecast:
     costs nothing but the precision of one plan.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_slots: int) -> None:
         self._num_seen = 1.0
         self._num_appeared = 1.0
-        self._silent: set[tuple[int, int]] = set()
+        self._num_silent = 0
+        self._silent = np.zeros(num_slots, dtype=np.int64)
+        """By slot: generation of the request that was silent in the step observed last."""
 
-    def observe(self, entries: Sequence[BatchEntry]) -> None:
-        """Compare a step's drafts with the requests that had none in the step before."""
-        asked = [e for e in entries if e.request.was_offered_draft]
-        followed = [e for e in asked if (e.request.slot_id, e.request.generation) in self._silent]
-        self._num_seen = self._num_seen * _DECAY + len(followed)
-        self._num_appeared = self._num_appeared * _DECAY
-        self._num_appeared += sum(e.num_draft_tokens > 0 for e in followed)
-        self._silent = {
-            (e.request.slot_id, e.request.generation)
-            for e in entries
-            if e.samples and not e.num_draft_tokens
-        }
+    def observe(self, batch: StepBatch, was_offered_draft: npt.NDArray[np.bool_]) -> None:
+        """Compare a step's drafts with the requests that had none in the step before.
+
+        was_offered_draft: bool [R], of whom a draft was asked then.
+        """
+        slots, has_draft = batch.slot_ids, batch.num_draft_tokens > 0
+        followed = was_offered_draft & (self._silent[slots] == batch.generations)
+        self._num_seen = self._num_seen * _DECAY + np.count_nonzero(followed)
+        self._num_appeared = self._num_appeared * _DECAY + np.count_nonzero(followed & has_draft)
+        is_silent = batch.samples & ~has_draft
+        self._num_silent = int(np.count_nonzero(is_silent))
+        self._silent[:] = 0  # no request's
+        self._silent[slots] = np.where(is_silent, batch.generations, 0)
 
     @property
     def num_expected_rows(self) -> int:
@@ -49,4 +53,4 @@ class DraftForecast:
         share = min(1.0, self._num_appeared / max(self._num_seen, 1e-9))
         if share < _NEGLIGIBLE:
             return 0
-        return min(len(self._silent), max(1, round(share * len(self._silent))))
+        return min(self._num_silent, max(1, round(share * self._num_silent)))

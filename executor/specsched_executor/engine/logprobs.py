@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from specsched_executor.core import TokenLogprobs
-from specsched_executor.engine.batch import BatchEntry, StepBatch
+from specsched_executor.engine.batch import StepBatch
 from specsched_executor.sampling import token_logprobs
 
 __all__ = ["LogprobsOf", "OutputRows", "PromptRows", "are_finite"]
@@ -37,17 +37,17 @@ class PromptRows:
     def of(cls, batch: StepBatch, query_start_loc: torch.Tensor) -> PromptRows:
         """Rows of tokens that were not told yet: a recomputed prompt is not told again."""
         wanted = cls([], [], [], [])
-        for index, entry in enumerate(batch.entries):
-            if entry.request.num_missing_prompt_logprobs:
-                wanted._add(index, entry, int(query_start_loc[index]))
+        for index, request in enumerate(batch.requests):
+            if request.num_missing_prompt_logprobs:
+                wanted._add(batch, index, int(query_start_loc[index]))
         return wanted
 
-    def _add(self, index: int, entry: BatchEntry, first_row: int) -> None:
-        request = entry.request
-        first = max(entry.first_position, len(request.prompt_logprobs) - 1)
-        last = min(entry.first_position + entry.num_base_rows, request.num_prompt_tokens - 1)
-        for position in range(first, last):
-            self.rows.append(first_row + position - entry.first_position)
+    def _add(self, batch: StepBatch, index: int, first_row: int) -> None:
+        request, first_position = batch.requests[index], int(batch.first_positions[index])
+        first = max(first_position, len(request.prompt_logprobs) - 1)
+        last = first_position + int(batch.num_base_rows[index])
+        for position in range(first, min(last, request.num_prompt_tokens - 1)):
+            self.rows.append(first_row + position - first_position)
             self.entry_indexes.append(index)
             self.token_ids.append(request.tokens[position + 1])
             self.num_top.append(request.request.sampling.prompt_logprobs or 0)
@@ -79,9 +79,10 @@ class OutputRows:
         """Copy what is needed; logits: float32 [m, V] of the rows that are sampled from."""
         rows: list[int] = []
         kept = cls(logits[:0], {}, {})
-        for index, entry in enumerate(batch.entries):
-            num_top = entry.request.request.sampling.logprobs
-            if entry.samples and num_top is not None:
+        samples = batch.samples.tolist()
+        for index, request in enumerate(batch.requests):
+            num_top = request.request.sampling.logprobs
+            if samples[index] and num_top is not None:
                 kept.first_rows[index], kept.num_top[index] = len(rows), num_top
                 rows += range(logit_start_loc[index], logit_start_loc[index + 1])
         return cls(logits[rows], kept.first_rows, kept.num_top) if rows else kept

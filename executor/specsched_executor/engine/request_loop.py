@@ -5,38 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import structlog
-import torch
-from specsched_protocol.fairness import RecentTokens
-from specsched_protocol.plan import (
-    ROWS_BOUND_FLAG,
-    FallbackReason,
-    PlanRequest,
-    StepDecision,
-    StepReport,
-)
+from specsched_protocol.fairness import fair_weights
+from specsched_protocol.plan import ROWS_BOUND_FLAG, FallbackReason, PlanRequest, StepDecision
 
 from specsched_executor.core import TokenLogprobs
+from specsched_executor.engine.accounts import StepAccounts
 from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.engine.batch import BatchEntry, StepBatch
+from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.batch_former import BatchFormer
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.commit import commit_tokens
 from specsched_executor.engine.confidence_gate import ConfidenceGate, no_rows
 from specsched_executor.engine.config import EngineConfig
-from specsched_executor.engine.counters import EngineStats, StepCounters, StepOutcomes
+from specsched_executor.engine.counters import EngineStats, StepOutcomes
 from specsched_executor.engine.delivery import ABORTED, Delivery
 from specsched_executor.engine.drafting import NewDrafts
 from specsched_executor.engine.fallback import Allowance, FallbackState
 from specsched_executor.engine.forecast import DraftForecast
-from specsched_executor.engine.inputs import BatchTensors
 from specsched_executor.engine.planning import PlanFacts, build_plan_request
 from specsched_executor.engine.residency import Residency
-from specsched_executor.engine.step_log import StepLog
+from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import PassOutcome
 
 __all__ = ["RequestLoop"]
@@ -47,10 +39,7 @@ _UNUSABLE_LOGITS = "the target's logits for this request are not finite (NaN or 
 
 
 class RequestLoop(ABC):
-    """Owns the state of the requests and advances it. Belongs to one thread.
-
-    outcomes: distributions over its steps.
-    """
+    """Owns the state of the requests and advances it. Belongs to one thread."""
 
     def __init__(
         self,
@@ -58,23 +47,22 @@ class RequestLoop(ABC):
         config: EngineConfig,
         gate: ConfidenceGate,
         residency: Residency,
+        columns: SlotColumns,
         pool: BlockPool,
         delivery: Delivery,
     ) -> None:
         self._config = config
         self._gate = gate
         self._residency = residency
+        self._columns = columns
         self._pool = pool
         self._delivery = delivery
-        self._former = BatchFormer(residency, config.max_num_batched_tokens)
+        self._former = BatchFormer(residency, columns, config.max_num_batched_tokens)
         self._fallback = FallbackState(config.fallback, config.max_draft_tokens)
-        self._forecast = DraftForecast()
-        self._counters = StepCounters()
-        self.outcomes = StepOutcomes(config.max_draft_tokens)
+        self._forecast = DraftForecast(config.max_num_seqs)
+        self._accounts = StepAccounts(config)
+        self._counters = self._accounts.counters
         self._asked: PlanRequest | None = None
-        self._asked_draft_tokens = 0
-        self._recent_tokens = RecentTokens(config.max_num_seqs)
-        self._log = StepLog()
         self._step_id = 0
 
     @property
@@ -84,28 +72,14 @@ class RequestLoop(ABC):
 
     def stats(self) -> EngineStats:
         """A snapshot."""
-        counters, pool = self._counters, self._pool
-        return EngineStats(
-            num_running_requests=self._residency.num_running,
-            num_waiting_requests=self._residency.num_waiting,
-            max_running_requests=self._config.max_num_seqs,
-            num_used_tokens=(pool.num_blocks - pool.num_free) * pool.block_size,
-            max_tokens=pool.num_blocks * pool.block_size,
-            num_preemptions=self._residency.num_preemptions,
-            num_failed_sinks=self._delivery.num_failed_sinks,
-            num_steps=counters.num_steps,
-            num_planned_steps=counters.num_planned_steps,
-            num_fallback_steps=MappingProxyType(dict(counters.num_fallback_steps)),
-            num_rows=counters.num_rows,
-            num_drafted_tokens=counters.num_drafted_tokens,
-            num_scheduled_tokens=counters.num_scheduled_tokens,
-            num_verified_tokens=counters.num_verified_tokens,
-            num_accepted_tokens=counters.num_accepted_tokens,
-            num_output_tokens=counters.num_output_tokens,
-            num_failed_steps=counters.num_failed_steps,
-            num_failed_requests=counters.num_failed_requests,
-            last_budget=counters.last_budget,
+        return self._accounts.stats(
+            self._residency, self._pool, self._delivery, self._config.max_num_seqs
         )
+
+    @property
+    def outcomes(self) -> StepOutcomes:
+        """Distributions over its steps."""
+        return self._accounts.outcomes
 
     def queue(self, request: ActiveRequest) -> None:
         """Take a new request."""
@@ -132,13 +106,12 @@ class RequestLoop(ABC):
             self._run(batch)
         except Exception as error:  # noqa: BLE001 - the loop outlives whatever fails in a step
             self._counters.num_failed_steps += 1
-            entries = batch.entries if batch else ()
-            concerned = [*self._abandon(), *(e.request for e in entries)]
+            concerned = [*self._abandon(), *(batch.requests if batch else ())]
             concerned = concerned or list(self._residency.running)
             _log.exception("step failed", request_ids=[r.request_id for r in concerned])
             self._fail(concerned, f"step failed: {type(error).__name__}: {error}")
             self._gate.withhold(no_rows(self._step_id, self._config.max_draft_tokens))
-            self._asked_draft_tokens = 0
+            self._accounts.asked_draft_tokens = 0
         return True
 
     def _form(self, step_id: int) -> StepBatch | None:
@@ -157,9 +130,9 @@ class RequestLoop(ABC):
         answer = self._gate.read_plan(batch.step_id)
         num_expected = self._num_expected_drafts(batch)
         if not isinstance(answer, FallbackReason):
-            self._counters.num_planned_steps += batch.num_draft_tokens > 0
+            self._counters.num_planned_steps += batch.num_drafts > 0
             return self._fallback.decided(self._within_rows(answer, batch), num_expected)
-        if batch.num_draft_tokens:
+        if batch.num_drafts:
             self._counters.num_fallback_steps[answer] += 1
         wants_stand_in = self._fallback.wants_stand_in
         stand_in = self._gate.stand_in(batch.step_id) if wants_stand_in else None
@@ -179,13 +152,24 @@ class RequestLoop(ABC):
     def _num_expected_drafts(self, batch: StepBatch) -> int:
         if self._asked is not None and self._asked.step_id == batch.step_id:
             return int(self._asked.num_draft_tokens.sum())
-        return self._config.max_draft_tokens * len(batch.entries)
+        return self._config.max_draft_tokens * len(batch.requests)
+
+    def _observe_drafts(self, batch: StepBatch) -> None:
+        """Learn how often those who had no draft bring one."""
+        self._forecast.observe(batch, self._columns.was_offered_draft[batch.slot_ids])
+
+    def _weights(self, batch: StepBatch, allowance: Allowance) -> npt.NDArray[np.float32]:
+        """What the drafts of each request are ranked by, [R]: see specsched_protocol.fairness."""
+        weights: npt.NDArray[np.float32] = self._columns.weight[batch.slot_ids]
+        if allowance.fairness == 0.0:
+            return weights
+        paces = self._accounts.recent_tokens.of(batch.slot_ids, batch.generations)
+        return fair_weights(weights, paces, allowance.fairness).astype(np.float32)
 
     def _ask_for_next(self, batch: StepBatch, allowance: Allowance) -> None:
-        room = self._pool.num_free * self._pool.block_size + sum(
-            len(e.request.block_ids) * self._pool.block_size - len(e.request.tokens)
-            for e in batch.entries
-        )
+        columns, slots = self._columns, batch.slot_ids
+        num_blocks = self._pool.num_free + int(columns.num_blocks[slots].sum())
+        room = num_blocks * self._pool.block_size - int(columns.num_tokens[slots].sum())
         facts = PlanFacts(
             next_draft_tokens=allowance.next_draft_tokens,
             num_silent_rows=self._forecast.num_expected_rows,
@@ -194,7 +178,7 @@ class RequestLoop(ABC):
             max_num_batched_tokens=self._config.max_num_batched_tokens,
         )
         self._asked = self._gate.publish(
-            lambda source_step_id: build_plan_request(batch, source_step_id, facts)
+            lambda source_step_id: build_plan_request(batch, columns, source_step_id, facts)
         )
 
     def _admissible(self) -> Iterable[ActiveRequest]:
@@ -203,29 +187,30 @@ class RequestLoop(ABC):
 
     def _commit(self, batch: StepBatch, outcome: PassOutcome) -> None:
         verification = outcome.verification
-        token_ids = verification.token_ids.tolist()
-        num_verified = outcome.verify_lens.tolist()
-        num_accepted = verification.num_accepted.tolist()
+        counts = verification.num_accepted.numpy() + 1
+        is_live = self._columns.hold(batch.slot_ids, batch.generations)  # others ended meanwhile
+        self._note_cached(batch, is_live, counts)
+        advancing = is_live & batch.samples
+        self._columns.num_tokens[batch.slot_ids[advancing]] += counts[advancing]
+        token_ids, num_new = verification.token_ids.tolist(), counts.tolist()
+        num_verified, samples = outcome.verify_lens.tolist(), batch.samples.tolist()
         faulty = verification.faulty.tolist()
-        for index, entry in enumerate(batch.entries):
-            if entry.request.is_over:  # since the step was launched
-                continue
+        for index in np.flatnonzero(is_live).tolist():
+            request = batch.requests[index]
             if faulty[index]:
-                self._fail([entry.request], _UNUSABLE_LOGITS)
+                self._fail([request], _UNUSABLE_LOGITS)
                 continue
-            entry.request.num_verified_tokens += num_verified[index]
-            entry.request.num_accepted_tokens += num_accepted[index]
-            entry.request.prompt_logprobs += outcome.prompt_logprobs.get(index, ())
-            logprobs = outcome.logprobs.get(index, ())
-            self._advance(entry, token_ids[index][: num_accepted[index] + 1], logprobs)
+            if prompt_logprobs := outcome.prompt_logprobs.get(index):
+                request.prompt_logprobs += prompt_logprobs
+            if samples[index]:
+                request.num_verified_tokens += num_verified[index]
+                request.num_accepted_tokens += num_new[index] - 1
+                logprobs = outcome.logprobs.get(index, ())
+                self._advance(request, token_ids[index][: num_new[index]], logprobs)
 
     def _advance(
-        self, entry: BatchEntry, new_tokens: list[int], logprobs: Sequence[TokenLogprobs]
+        self, request: ActiveRequest, new_tokens: list[int], logprobs: Sequence[TokenLogprobs]
     ) -> None:
-        request = entry.request
-        self._note_cached(entry, len(new_tokens))
-        if not entry.samples:
-            return
         kept, stop = commit_tokens(request, new_tokens)
         self._counters.num_output_tokens += len(kept)
         if stop is not None:
@@ -234,12 +219,16 @@ class RequestLoop(ABC):
         if not is_sent and stop is None:
             self.abort(request)
 
-    def _note_cached(self, entry: BatchEntry, num_new_tokens: int) -> None:
-        """The rows of the tokens that a step commits, all but the last, are in the cache."""
-        request = entry.request
-        request.num_cached_tokens = entry.first_position + entry.num_base_rows
-        if entry.samples:
-            request.num_cached_tokens += num_new_tokens - 1
+    def _note_cached(
+        self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Slots
+    ) -> None:
+        """The rows of the tokens that a step commits, all but the last, are in the cache.
+
+        Called before the new tokens are known to be there. is_live: bool [R], who goes on.
+        """
+        cached = batch.first_positions + batch.num_base_rows
+        cached += np.where(batch.samples, num_new_tokens - 1, 0)
+        self._columns.num_cached_tokens[batch.slot_ids[is_live]] = cached[is_live]
 
     def _fail(self, requests: Iterable[ActiveRequest], error: str) -> None:
         for request in requests:
@@ -253,48 +242,6 @@ class RequestLoop(ABC):
         request.is_over = True  # not before: one that could not be dropped must still be told
 
     def _finish_step(
-        self,
-        batch: StepBatch,
-        tensors: BatchTensors,
-        outcome: PassOutcome,
-        drafts: NewDrafts,
-        allowance: Allowance,
+        self, batch: StepBatch, outcome: PassOutcome, drafts: NewDrafts, allowance: Allowance
     ) -> None:
-        num_accepted = outcome.verification.num_accepted
-        samples = tensors.samples.numpy()
-
-        def uint32(values: torch.Tensor) -> npt.NDArray[np.uint32]:
-            chosen: npt.NDArray[np.uint32] = values.numpy()[samples].astype(np.uint32)
-            return chosen
-
-        report = StepReport(
-            step_id=batch.step_id,
-            num_tokens=outcome.num_rows,
-            padded_num_tokens=outcome.padded_num_rows or outcome.num_rows,
-            num_prefill_tokens=batch.num_prefill_tokens,
-            num_sampling=int(samples.sum()),
-            asked_draft_tokens=self._asked_draft_tokens,
-            context_tokens=batch.context_tokens,
-            draft_ms=drafts.draft_ms,
-            verify_ms=outcome.verify_ms,
-            slot_id=uint32(tensors.slot_ids),
-            generation=uint32(tensors.generations),
-            num_verified=uint32(outcome.verify_lens),
-            num_accepted=uint32(num_accepted),
-            teaches=tensors.teaches.numpy()[samples],
-        )
-        self._gate.report(report)
-        self.outcomes.observe(report)
-        self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
-        self._asked_draft_tokens = allowance.next_draft_tokens
-        counters = self._counters
-        budget = min(allowance.budget, batch.num_draft_tokens)
-        has_drafts = batch.num_draft_tokens > 0
-        self._log.observe(report, budget, allowance.fallback, has_drafts=has_drafts)
-        counters.num_steps += 1
-        counters.last_budget = budget
-        counters.num_rows += outcome.num_rows
-        counters.num_scheduled_tokens += budget
-        counters.num_verified_tokens += int(outcome.verify_lens.sum())
-        counters.num_accepted_tokens += int(num_accepted.sum())
-        counters.num_drafted_tokens += drafts.num_tokens
+        self._gate.report(self._accounts.finish(batch, outcome, drafts, allowance))

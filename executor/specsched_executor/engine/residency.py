@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from specsched_executor.core import PAD_SLOT
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.blocks import BlockPool
+from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.slots import SlotTable
 
 __all__ = ["Residency"]
@@ -22,20 +26,31 @@ class Residency:
     """
 
     def __init__(
-        self, pool: BlockPool, slots: SlotTable, on_release: Callable[[int], None]
+        self, pool: BlockPool, columns: SlotColumns, on_release: Callable[[int], None]
     ) -> None:
         """`on_release` is told each slot that is freed."""
         self._pool = pool
-        self._slots = slots
+        self._columns = columns
+        self._slots = SlotTable(columns.num_slots)
         self._on_release = on_release
         self._waiting: deque[ActiveRequest] = deque()
         self._running: list[ActiveRequest] = []
+        self._running_slots: Slots | None = None  # None: to be gathered anew
+        self._holders: list[Any] = [None] * columns.num_slots
         self.num_preemptions = 0
 
     @property
     def running(self) -> tuple[ActiveRequest, ...]:
         """Requests with a slot, oldest first."""
         return tuple(self._running)
+
+    @property
+    def running_slots(self) -> Slots:
+        """Slots of `running`, in the same order; not to be changed."""
+        if self._running_slots is None:
+            slots = [request.slot_id for request in self._running]
+            self._running_slots = np.array(slots, dtype=np.int64)
+        return self._running_slots
 
     @property
     def waiting(self) -> tuple[ActiveRequest, ...]:
@@ -51,6 +66,11 @@ class Residency:
     def num_waiting(self) -> int:
         """Requests without one."""
         return len(self._waiting)
+
+    def requests(self, slots: Slots) -> list[ActiveRequest]:
+        """Who holds these slots."""
+        holders: list[ActiveRequest] = self._holders
+        return [holders[slot] for slot in slots.tolist()]
 
     def queue(self, request: ActiveRequest) -> None:
         """Add the newest request."""
@@ -73,15 +93,19 @@ class Residency:
         self._waiting.popleft()
         request.block_ids = block_ids
         request.slot_id, request.generation = self._slots.take()
+        self._columns.enter(request)
+        self._holders[request.slot_id] = request
         self._running.append(request)
+        self._running_slots = None
         return request
 
-    def secure(self, request: ActiveRequest, num_tokens: int) -> bool:
-        """Make sure that `request` has blocks for `num_tokens`, whatever that takes.
+    def secure(self, request: ActiveRequest) -> bool:
+        """Make sure that a request has blocks for all its tokens, whatever that takes.
 
         Takes back blocks held for drafts first, then preempts, youngest first. False where the
         request itself had to go.
         """
+        num_tokens = self._max_num_tokens(request)
         if not self.grow(request, num_tokens):
             for other in self._running:
                 self._shrink(other)
@@ -101,7 +125,24 @@ class Residency:
         if block_ids is None:
             return False
         request.block_ids += block_ids
+        self._columns.set_blocks(request)
         return True
+
+    def grow_all(self, slots: Slots, num_tokens: Slots) -> bool:
+        """The same for many requests at once; False (and all unchanged) if there are too few."""
+        missing = self.num_missing_blocks(slots, num_tokens)
+        if missing.sum() > self._pool.num_free:
+            return False
+        short = missing > 0
+        for request, num in zip(self.requests(slots[short]), num_tokens[short], strict=True):
+            self.grow(request, int(num))
+        return True
+
+    def num_missing_blocks(self, slots: Slots, num_tokens: Slots) -> Slots:
+        """Blocks that each of these requests lacks for that many tokens."""
+        needed = -(-num_tokens // self._pool.block_size)
+        missing: Slots = np.maximum(needed - self._columns.num_blocks[slots], 0)
+        return missing
 
     def drop(self, request: ActiveRequest) -> None:
         """Forget a request, wherever it is; one that is nowhere any more is left alone."""
@@ -121,17 +162,19 @@ class Residency:
         self._pool.give_back(request.block_ids)
         slot_id = request.slot_id
         self._slots.give_back(slot_id)
+        self._columns.leave(slot_id)
+        self._holders[slot_id] = None
+        self._running_slots = None
         request.block_ids = []
         request.slot_id = PAD_SLOT
-        request.num_cached_tokens = 0
-        request.num_draft_tokens = 0
-        request.was_offered_draft = False
-        request.max_in_flight_tokens = 0
-        request.is_anchor_on_device = False
         self._on_release(slot_id)  # last: should it raise, the slot and the blocks are free
 
     def _shrink(self, request: ActiveRequest) -> None:
-        num_needed = self._pool.blocks_for(request.max_num_tokens)
-        request.num_block_cuts += num_needed < len(request.block_ids)
+        num_needed = self._pool.blocks_for(self._max_num_tokens(request))
         self._pool.give_back(request.block_ids[num_needed:])
         del request.block_ids[num_needed:]
+        self._columns.set_blocks(request)
+
+    def _max_num_tokens(self, request: ActiveRequest) -> int:
+        slot = request.slot_id
+        return int(self._columns.num_tokens[slot] + self._columns.max_in_flight_tokens[slot])

@@ -16,6 +16,7 @@ from specsched_executor.engine.drafting import Drafting
 from specsched_executor.engine.inputs import BatchTensors
 from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.residency import Residency
+from specsched_executor.engine.slot_columns import SlotColumns
 from specsched_executor.engine.target_pass import TargetPass
 
 __all__ = ["StepLoop"]
@@ -32,24 +33,29 @@ class StepLoop(RequestLoop):
         target_pass: TargetPass,
         drafting: Drafting,
         residency: Residency,
+        columns: SlotColumns,
         pool: BlockPool,
         delivery: Delivery,
     ) -> None:
         super().__init__(
-            config=config, gate=gate, residency=residency, pool=pool, delivery=delivery
+            config=config,
+            gate=gate,
+            residency=residency,
+            columns=columns,
+            pool=pool,
+            delivery=delivery,
         )
         self._target_pass = target_pass
         self._drafting = drafting
 
     def _run(self, batch: StepBatch) -> None:
         allowance = self._read_plan(batch)
-        self._forecast.observe(batch.entries)
+        self._observe_drafts(batch)
         self._ask_for_next(batch, allowance)
-        tensors = BatchTensors.of(batch)
-        tensors = tensors.with_fair_weights(self._recent_tokens, allowance.fairness)
+        tensors = BatchTensors.of(batch, self._columns, self._weights(batch, allowance))
         outcome = self._target_pass.run(batch, tensors, allowance)
-        self._drafting.observe(tensors, outcome)
+        self._drafting.observe(batch, outcome)
         self._commit(batch, outcome)
         drafts = self._drafting.draft(batch, outcome, allowance.next_draft_tokens)
         self._gate.withhold(drafts.rows)
-        self._finish_step(batch, tensors, outcome, drafts, allowance)
+        self._finish_step(batch, outcome, drafts, allowance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from specsched_executor.core import SamplingParams
@@ -62,7 +62,8 @@ class StopStrings:
 class StopRules:
     """The rules of one request, asked once per committed token.
 
-    `ignored_below`: outputs before which only the length ends a request (min_tokens).
+    `ignored_below`: outputs before which only the length ends a request (min_tokens). token_ids:
+    all that end the output.
     """
 
     stop_token_ids: frozenset[int]
@@ -70,6 +71,10 @@ class StopRules:
     max_output_tokens: int
     ignored_below: int
     strings: StopStrings | None
+    token_ids: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token_ids = self.stop_token_ids | self.eos_token_ids
 
     @classmethod
     def of(
@@ -91,10 +96,13 @@ class StopRules:
             strings=strings,
         )
 
-    @property
-    def token_ids(self) -> list[int]:
-        """Tokens that end the output."""
-        return sorted(self.stop_token_ids | self.eos_token_ids)
+    def surely_pass(self, token_ids: Sequence[int], num_output_tokens: int) -> bool:
+        """Whether none of these tokens can end the output, which then has `num_output_tokens`.
+
+        Says nothing of outputs in which strings are looked for: each of their tokens is checked.
+        """
+        is_short = num_output_tokens < self.max_output_tokens
+        return is_short and self.strings is None and self.token_ids.isdisjoint(token_ids)
 
     def check(self, token_id: int, num_output_tokens: int) -> Stop | None:
         """Whether the output ends with `token_id`, its `num_output_tokens`-th token."""

@@ -112,7 +112,7 @@ class TargetPass:
     def _allocate(
         self, batch: StepBatch, tensors: BatchTensors, allowance: Allowance
     ) -> VerifyAllocation:
-        budget = min(allowance.budget, batch.num_draft_tokens, batch.max_draft_rows)
+        budget = min(allowance.budget, batch.num_drafts, batch.max_draft_rows)
         return allocate_verify_lens(
             self._drafts.confidence(tensors.slot_ids, tensors.generations),
             tensors.num_draft_tokens,
@@ -130,13 +130,14 @@ class TargetPass:
 def _apply_rules(batch: StepBatch, inputs: VerificationInputs) -> None:
     """Change the logits of the requests that have rules, in place."""
     starts = inputs.logit_start_loc.tolist()
-    for index, entry in enumerate(batch.entries):
-        request, logits = entry.request, inputs.logits[starts[index] : starts[index + 1]]
-        if not entry.samples:
+    samples = batch.samples.tolist()
+    for index, request in enumerate(batch.requests):
+        logits = inputs.logits[starts[index] : starts[index + 1]]
+        if not samples[index]:
             continue
         num_early = request.stop_rules.ignored_below - request.num_output_tokens
         if num_early > 0:
-            suppress_early_stops(logits[:num_early], request.stop_rules.token_ids)
+            suppress_early_stops(logits[:num_early], sorted(request.stop_rules.token_ids))
         if request.logit_rules is not None:
             drafts = inputs.draft_token_ids[index, : len(logits) - 1].tolist()
             request.logit_rules.apply(logits, request.tokens, drafts)

@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
-from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.confidence_gate import ConfidenceGate, GateError, no_rows
 from specsched_executor.engine.planning import PlanFacts, build_plan_request
 from specsched_protocol.plan import NO_BUDGET_CAP, ConfidenceRows, FallbackReason
 
+from tests.executor.engine.batches import made_batch
 from tests.executor.engine.tiny import ScriptedTransport, SilentTransport, decision
 
 FACTS = PlanFacts(3, 0, 0, 100, 32)
 
 
 def plan_request(step_id: int, source_step_id: int):
-    return build_plan_request(StepBatch(step_id - 1, (), 0), source_step_id, FACTS)
+    return build_plan_request(*made_batch(step_id - 1), source_step_id, FACTS)
 
 
 def one_row(step_id: int) -> ConfidenceRows:

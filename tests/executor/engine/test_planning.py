@@ -1,14 +1,12 @@
 """What schedulers are told, by the plan requests of real runs and of made-up batches."""
 
+import numpy as np
 import pytest
-from specsched_executor.core import GenerationRequest, SamplingParams
 from specsched_executor.drafters import NgramDrafter
-from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.engine.batch import BatchEntry, StepBatch
 from specsched_executor.engine.forecast import DraftForecast
 from specsched_executor.engine.planning import PlanFacts, build_plan_request
-from specsched_executor.engine.stopping import StopRules
 
+from tests.executor.engine.batches import NUM_SLOTS, Row, made_batch
 from tests.executor.engine.tiny import (
     Driver,
     SilentTransport,
@@ -19,25 +17,7 @@ from tests.executor.engine.tiny import (
 )
 
 
-def entry(slot_id: int, *, cached=0, base=1, total=None, drafts=0, limit=100, weight=1.0):
-    num_tokens = cached + base if total is None else total
-    sampling = SamplingParams()
-    request = ActiveRequest(
-        request=GenerationRequest(f"r{slot_id}", (1,), sampling, weight),
-        sink=lambda delta: None,
-        arrival=slot_id,
-        seed=0,
-        max_total_tokens=limit,
-        stop_rules=StopRules.of(sampling, (), limit, None),
-        tokens=[1] * num_tokens,
-        slot_id=slot_id,
-        generation=1,
-        num_cached_tokens=cached,
-    )
-    return BatchEntry(request, cached, base, cached + base == num_tokens, drafts)
-
-
-def plan(*entries, **facts):
+def plan(*rows: Row, **facts):
     defaults = {
         "next_draft_tokens": 3,
         "num_silent_rows": 0,
@@ -45,11 +25,11 @@ def plan(*entries, **facts):
         "max_kv_draft_tokens": 1000,
         "max_num_batched_tokens": 32,
     }
-    return build_plan_request(StepBatch(7, tuple(entries), 0), 6, PlanFacts(**(defaults | facts)))
+    return build_plan_request(*made_batch(7, *rows), 6, PlanFacts(**(defaults | facts)))
 
 
 def test_decoding_requests_are_one_anchor_each():
-    request = plan(entry(0, cached=9, drafts=3), entry(2, cached=4, drafts=2, weight=2.5))
+    request = plan(Row(0, cached=9, drafts=3), Row(2, cached=4, drafts=2, weight=2.5))
     assert (request.step_id, request.source_step_id) == (8, 6)
     assert (request.num_other_tokens, request.num_prefill_tokens) == (2, 0)
     assert request.slot_id.tolist() == [0, 2]
@@ -60,57 +40,56 @@ def test_decoding_requests_are_one_anchor_each():
 
 
 def test_a_chunked_prefill_goes_on_with_its_next_chunk():
-    request = plan(entry(0, cached=9), entry(1, base=20, total=100), max_num_batched_tokens=32)
+    request = plan(Row(0, cached=9), Row(1, base=20, total=100), max_num_batched_tokens=32)
     assert (request.num_other_tokens, request.num_prefill_tokens) == (32, 31)
     assert request.samples.tolist() == [True, False]
     assert request.max_budget == 0
 
 
 def test_the_last_row_of_a_final_chunk_is_an_anchor():
-    request = plan(entry(0, cached=9), entry(1, base=20, total=25))
+    request = plan(Row(0, cached=9), Row(1, base=20, total=25))
     assert (request.num_other_tokens, request.num_prefill_tokens) == (6, 4)
     assert request.samples.tolist() == [True, True]
 
 
 def test_waiting_requests_fill_the_rows_that_are_left():
-    request = plan(entry(0, cached=9), num_waiting_tokens=10)
+    request = plan(Row(0, cached=9), num_waiting_tokens=10)
     assert (request.num_other_tokens, request.num_prefill_tokens) == (11, 10)
-    request = plan(entry(0, cached=9), num_waiting_tokens=1000)
+    request = plan(Row(0, cached=9), num_waiting_tokens=1000)
     assert (request.num_other_tokens, request.max_budget) == (32, 0)
 
 
 def test_the_budget_is_capped_by_rows_and_by_kv_room():
-    assert plan(entry(0, cached=9)).max_budget == 31
-    assert plan(entry(0, cached=9), max_kv_draft_tokens=5).max_budget == 5
+    assert plan(Row(0, cached=9)).max_budget == 31
+    assert plan(Row(0, cached=9), max_kv_draft_tokens=5).max_budget == 5
 
 
 @pytest.mark.parametrize(
     ("num_silent_rows", "expected"), [(0, [3, 0, 0]), (1, [3, 3, 0]), (2, [3, 3, 3])]
 )
 def test_silent_requests_are_expected_to_speak_as_often_as_they_do(num_silent_rows, expected):
-    entries = [entry(0, cached=9, drafts=3), entry(1, cached=9), entry(2, cached=9)]
-    assert plan(*entries, num_silent_rows=num_silent_rows).num_draft_tokens.tolist() == expected
+    rows = [Row(0, cached=9, drafts=3), Row(1, cached=9), Row(2, cached=9)]
+    assert plan(*rows, num_silent_rows=num_silent_rows).num_draft_tokens.tolist() == expected
 
 
 def test_drafts_are_expected_within_useful_length():
     # 10 tokens of at most 14: one more is committed first, one is the bonus token.
-    assert plan(entry(0, cached=9, drafts=3, limit=14)).num_draft_tokens.tolist() == [2]
-    assert plan(entry(0, cached=9, drafts=3, limit=11)).num_draft_tokens.tolist() == [0]
-    assert plan(entry(0, cached=9, drafts=3), next_draft_tokens=1).num_draft_tokens.tolist() == [1]
+    assert plan(Row(0, cached=9, drafts=3, limit=14)).num_draft_tokens.tolist() == [2]
+    assert plan(Row(0, cached=9, drafts=3, limit=11)).num_draft_tokens.tolist() == [0]
+    assert plan(Row(0, cached=9, drafts=3), next_draft_tokens=1).num_draft_tokens.tolist() == [1]
 
 
 # ===================== Forecast =====================
 
 
 def observe(forecast: DraftForecast, *drafts: int) -> None:
-    entries = [entry(slot, cached=9, drafts=n) for slot, n in enumerate(drafts)]
-    for each in entries:
-        each.request.was_offered_draft = True
-    forecast.observe(entries)
+    rows = [Row(slot, cached=9, drafts=n) for slot, n in enumerate(drafts)]
+    batch, _ = made_batch(7, *rows)
+    forecast.observe(batch, np.ones(len(rows), dtype=np.bool_))
 
 
 def test_a_silent_request_alone_is_expected_to_speak():
-    forecast = DraftForecast()
+    forecast = DraftForecast(NUM_SLOTS)
     observe(forecast, 0)
     assert forecast.num_expected_rows == 1
     for _ in range(20):
@@ -119,21 +98,21 @@ def test_a_silent_request_alone_is_expected_to_speak():
 
 
 def test_requests_that_never_speak_are_not_waited_for():
-    forecast = DraftForecast()
+    forecast = DraftForecast(NUM_SLOTS)
     for _ in range(300):
         observe(forecast, 0, 0, 0)
     assert forecast.num_expected_rows == 0
 
 
 def test_many_silent_requests_are_counted_by_their_share():
-    forecast = DraftForecast()
+    forecast = DraftForecast(NUM_SLOTS)
     for _ in range(200):
         observe(forecast, *[0] * 8)
         observe(forecast, *[3] * 2, *[0] * 6)
     observe(forecast, *[0] * 8)
     # 2 of 8, then 6 of 6 still silent: 2 in 14.
     assert forecast.num_expected_rows == 1
-    assert DraftForecast().num_expected_rows == 0
+    assert DraftForecast(NUM_SLOTS).num_expected_rows == 0
 
 
 # ===================== Real runs =====================

@@ -1,0 +1,80 @@
+"""What the host does for a step of the pipelined loop: CPU time of its thread, by requests.
+
+The device computes nothing, the shared memory is there and published to, deltas go nowhere.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
+from specsched_executor.engine import Engine, EngineConfig
+from specsched_executor.transport.shared_memory import SharedMemoryTransport
+from specsched_protocol.run_dir import RunDir
+from specsched_protocol.shm import RegionShape
+
+from tests.bench.conftest import RecordBench
+from tests.bench.idle_device import idle_parts
+from tests.bench.recording import percentiles
+
+pytestmark = pytest.mark.bench
+
+CONCURRENCY = (1, 64, 256)
+MAX_DRAFT_TOKENS = 7
+NUM_STEPS = 300
+NUM_WARM_UP_STEPS = 50
+
+
+CONFIG = EngineConfig(
+    num_kv_blocks=256 * 128,
+    max_num_seqs=256,
+    max_num_batched_tokens=4096,
+    max_draft_tokens=MAX_DRAFT_TOKENS,
+    max_context_tokens=2048,
+    block_size=16,
+)
+
+
+def _ignore(_: TokenDelta) -> None:
+    """Nobody reads what is generated."""
+
+
+def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
+    """CPU time of each step of `concurrency` requests that all decode."""
+    parts = idle_parts(CONFIG, drafts=drafts)
+    shape = RegionShape(CONFIG.max_num_seqs, MAX_DRAFT_TOKENS)
+    transport = SharedMemoryTransport(RunDir.open(run_dir), shape)
+    engine = Engine(parts.step._model, parts.step.drafter, transport, CONFIG, device=parts)
+    for index in range(concurrency):
+        sampling = SamplingParams(temperature=0.0, max_tokens=1900, seed=index)
+        engine.submit(GenerationRequest(str(index), (1,) * 8, sampling), _ignore)
+    engine._take_orders()
+    samples = []
+    for _ in range(NUM_WARM_UP_STEPS + NUM_STEPS):
+        started = time.thread_time_ns()
+        engine._loop.step()
+        engine._take_snapshot()
+        samples.append((time.thread_time_ns() - started) / 1e3)
+    stats = engine.stats()
+    assert stats.num_failed_steps == 0
+    assert stats.num_running_requests == concurrency
+    assert (stats.num_accepted_tokens > 0) == drafts
+    engine.stop()
+    transport.close()
+    return samples[NUM_WARM_UP_STEPS:]
+
+
+def test_host_share_of_a_step(record_bench: RecordBench, tmp_path: Path) -> None:
+    torch.set_num_threads(1)  # what stands for copies to a device gains nothing from threads
+    results: list[dict[str, Any]] = []
+    for drafts in (False, True):
+        for concurrency in CONCURRENCY:
+            samples = steps_us(tmp_path / "run", concurrency, drafts=drafts)
+            results.append({"num_requests": concurrency, "drafts": drafts, **percentiles(samples)})
+            print(concurrency, drafts, f"{np.median(samples):.0f} us")
+    record_bench("host_loop", results, max_draft_tokens=MAX_DRAFT_TOKENS)
