@@ -59,11 +59,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--bench-dir` and `--update-screenshot`."""
+    """Add `--bench-dir`, `--bench-model` and `--update-screenshot`."""
     parser.addoption(
         "--bench-dir",
         default=None,
         help="where benches write their JSON (default: docs/benchmarks/raw)",
+    )
+    parser.addoption(
+        "--bench-model",
+        default=None,
+        help="GGUF file or folder that benches of a whole executor on a GPU serve (default: random"
+        " weights in the shape of SmolLM2-135M)",
     )
     parser.addoption(
         "--update-screenshot",
