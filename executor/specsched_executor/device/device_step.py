@@ -31,6 +31,7 @@ from specsched_executor.device.step_arrays import (
     input_layout,
     output_layout,
 )
+from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
 
 __all__ = ["DeviceStep", "DraftShape", "StepShape"]
 
@@ -75,8 +76,11 @@ class DeviceStep:
         self._kv_cache = kv_cache
 
     @torch.inference_mode()
-    def verify(self, shape: StepShape) -> None:
-        """Run the step that the inputs describe, up to the tokens it commits."""
+    def verify(self, shape: StepShape, wanted: WantedLogprobs | None = None) -> ToldLogprobs | None:
+        """Run the step that the inputs describe, up to the tokens it commits.
+
+        wanted: log-probabilities to return besides; what they take depends on who wants them.
+        """
         requests = self.inputs.requests(shape.padded_requests)
         start_positions, num_drafts = read_slots(
             self.tables,
@@ -87,7 +91,15 @@ class DeviceStep:
         )
         allocation = self._allocate(shape, requests, start_positions, num_drafts)
         packed = self._pack(shape, requests, allocation)
-        output = self._run_target(shape, requests, allocation, packed, start_positions)
+        query_start_loc = allocation.query_start_loc
+        output = self._run_target(
+            shape,
+            requests,
+            allocation,
+            packed,
+            start_positions=start_positions,
+            more_logit_rows=None if wanted is None else wanted.prompt_rows(query_start_loc),
+        )
         outcome = self._judge(requests, allocation, output, start_positions)
         self.outputs["verify_lens"][: shape.padded_requests].copy_(allocation.verify_lens)
         commit_slots(
@@ -107,13 +119,21 @@ class DeviceStep:
                     features=output.features,
                     row_to_request=allocation.row_to_request,
                     row_positions=allocation.row_positions,
-                    query_start_loc=allocation.query_start_loc,
+                    query_start_loc=query_start_loc,
                     num_base_rows=requests.num_base_rows,
                     num_accepted=outcome.num_accepted,
                     slot_ids=requests.slot_ids,
                     start_positions=start_positions,
                 )
             )
+        if wanted is None:
+            return None
+        num_sampled = allocation.logit_rows.shape[0]
+        return ToldLogprobs(
+            wanted,
+            wanted.tell_outputs(output.logits, allocation.logit_start_loc, outcome.token_ids),
+            wanted.tell_prompts(output.logits[num_sampled:]),
+        )
 
     @torch.inference_mode()
     def draft(self, shape: DraftShape) -> None:
@@ -173,8 +193,13 @@ class DeviceStep:
         requests: RequestInputs,
         allocation: VerifyAllocation,
         packed: PackedRows,
+        *,
         start_positions: torch.Tensor,
+        more_logit_rows: torch.Tensor | None,
     ) -> TargetOutput:
+        logit_rows = allocation.logit_rows
+        if more_logit_rows is not None:
+            logit_rows = torch.cat([logit_rows, more_logit_rows.to(logit_rows.dtype)])
         query_start_loc = allocation.query_start_loc
         if self.device.type == "cpu":
             query_start_loc = query_start_loc.long()
@@ -185,7 +210,7 @@ class DeviceStep:
             query_start_loc=query_start_loc,
             context_lens=start_positions + allocation.query_start_loc.diff(),
             block_tables=requests.block_tables,
-            logit_rows=allocation.logit_rows,
+            logit_rows=logit_rows,
             feature_layers=self.drafter.feature_layers,
             max_query_len=shape.max_query_len,
             max_context_tokens=self.sizes.max_context_tokens,
@@ -206,7 +231,7 @@ class DeviceStep:
             faulty=self.outputs["faulty"][:num_requests],
         )
         inputs = SamplingInputs(
-            logits=output.logits,
+            logits=output.logits[: allocation.logit_rows.shape[0]],
             logit_start_loc=allocation.logit_start_loc,
             verify_lens=allocation.verify_lens,
             output_positions=start_positions + requests.num_base_rows,

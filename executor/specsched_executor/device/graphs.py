@@ -7,16 +7,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 
 from specsched_executor.device.device_step import DeviceStep, DraftShape, StepShape
 from specsched_executor.device.graph_sizes import GraphSizes
+from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
 
 __all__ = ["CaptureReport", "CudaReplayer", "Replayer", "RerunReplayer", "StepGraphs"]
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 Progress = Callable[[int, int], None]
 
 
@@ -110,11 +112,11 @@ class StepGraphs:
         drafts = sorted(self._draft_shapes(), reverse=True)
         total = len(shapes) + len(drafts)
         for index, shape in enumerate(shapes):
-            self._verify[shape] = self._replayer.capture(lambda at=shape: self._step.verify(at))  # type: ignore[misc]
+            self._verify[shape] = self._replayer.capture(partial(self._step.verify, shape))
             if progress is not None:
                 progress(index + 1, total)
         for index, draft in enumerate(drafts, start=len(shapes)):
-            self._draft[draft] = self._replayer.capture(lambda at=draft: self._step.draft(at))  # type: ignore[misc]
+            self._draft[draft] = self._replayer.capture(partial(self._step.draft, draft))
             if progress is not None:
                 progress(index + 1, total)
         num_bytes = max(0, self._replayer.num_bytes() - bytes_before)
@@ -136,9 +138,20 @@ class StepGraphs:
             self.num_replays[shape] += 1
             replay()
             return shape
+        shape = self._eager_shape(num_rows, num_requests, has_prompts)
+        self._step.verify(shape)
+        return shape
+
+    def verify_telling(
+        self, num_rows: int, num_requests: int, wanted: WantedLogprobs, *, has_prompts: bool
+    ) -> tuple[StepShape, ToldLogprobs | None]:
+        """Run the step eagerly and return the log-probabilities wanted of it besides."""
+        shape = self._eager_shape(num_rows, num_requests, has_prompts)
+        return shape, self._step.verify(shape, wanted)
+
+    def _eager_shape(self, num_rows: int, num_requests: int, has_prompts: bool) -> StepShape:
         shape = self._step_shape(num_rows, self._padded_requests(num_requests), has_prompts)
         self.num_eager[shape] += 1
-        self._step.verify(shape)
         return shape
 
     def draft(self, num_requests: int, num_tokens: int, *, draws: bool) -> DraftShape:

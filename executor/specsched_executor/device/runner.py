@@ -10,11 +10,12 @@ import torch
 from specsched_protocol.plan import ConfidenceRows
 
 from specsched_executor.core import TargetOutput
-from specsched_executor.device.device_step import DeviceStep
+from specsched_executor.device.device_step import DeviceStep, StepShape
 from specsched_executor.device.graphs import StepGraphs
 from specsched_executor.device.packed import PackedArrays
-from specsched_executor.device.staging import StagingArea
+from specsched_executor.device.staging import StagedStep, StagingArea
 from specsched_executor.device.timeline import Timeline, timeline_for
+from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
 from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.drafting import NewDrafts
 from specsched_executor.engine.fallback import Allowance
@@ -41,6 +42,7 @@ class LaunchedStep:
     draft_lens: Slots
     padded_rows: int
     outputs: PackedArrays
+    told: ToldLogprobs | None
     timeline: Timeline
 
 
@@ -94,15 +96,14 @@ class DeviceRunner:
         )
         self._step.inputs.arrays.copy_from(staging.arrays, staged.num_bytes)
         timeline.mark_start()
-        shape = self._graphs.verify(
-            staged.num_rows, staged.num_requests, has_prompts=staged.has_prompts
-        )
+        shape, told = self._verify(batch, staged)
         timeline.mark_verified()
         longest = int(draft_lens.max(initial=0))
         if longest:
             self._graphs.draft(staged.num_requests, longest, draws=self._draws(batch))
         timeline.mark_drafted()
         outputs.copy_from(self._step.outputs)
+        told = None if told is None else told.to_host()
         timeline.mark_end()
         return LaunchedStep(
             batch=batch,
@@ -111,6 +112,7 @@ class DeviceRunner:
             draft_lens=draft_lens,
             padded_rows=shape.padded_rows,
             outputs=outputs,
+            told=told,
             timeline=timeline,
         )
 
@@ -120,6 +122,17 @@ class DeviceRunner:
             return False
         return bool(self._columns.draft_temperature[batch.slot_ids[batch.samples]].any())
 
+    def _verify(
+        self, batch: StepBatch, staged: StagedStep
+    ) -> tuple[StepShape, ToldLogprobs | None]:
+        wanted = None
+        if self._columns.wants_logprobs[batch.slot_ids].any():
+            wanted = WantedLogprobs.of(batch)
+        rows, requests, has_prompts = staged.num_rows, staged.num_requests, staged.has_prompts
+        if wanted is not None:
+            return self._graphs.verify_telling(rows, requests, wanted, has_prompts=has_prompts)
+        return self._graphs.verify(rows, requests, has_prompts=has_prompts), None
+
     def collect(self, launched: LaunchedStep) -> tuple[PassOutcome, NewDrafts]:
         """Wait for a step's outputs: what was committed and what was drafted."""
         launched.timeline.wait()
@@ -128,6 +141,9 @@ class DeviceRunner:
             outputs.numpy(name)[: len(batch.slot_ids)].copy()
             for name in ("verify_lens", "num_accepted", "faulty", "token_ids")
         )
+        told = launched.told
+        if told is not None:
+            faulty[told.faulty_prompts()] = True
         rows = np.zeros(len(verify_lens) + 1, dtype=np.int64)
         np.cumsum(batch.num_base_rows + verify_lens, out=rows[1:])
         verification = Verification(
@@ -141,8 +157,8 @@ class DeviceRunner:
             verification=verification,
             output=TargetOutput(torch.empty(0, 0)),
             verify_ms=launched.timeline.verify_ms,
-            logprobs={},
-            prompt_logprobs={},
+            logprobs={} if told is None else told.of_outputs(num_accepted),
+            prompt_logprobs={} if told is None else told.of_prompts(),
             padded_num_rows=launched.padded_rows,
         )
         return outcome, self._new_drafts(launched)

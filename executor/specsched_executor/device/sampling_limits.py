@@ -10,14 +10,10 @@ _ELSEWHERE = "serve such requests from an executor with --device cpu"
 
 
 def check_sampling(params: SamplingParams) -> None:
-    """Raise RequestError, naming the parameter, for what needs logits on the host.
+    """Raise RequestError, naming the parameter, for what changes logits by the tokens before.
 
-    Temperature, top_k, top_p, seeds, stop tokens and stop strings are served.
+    Temperature, top_k, top_p, seeds, log-probabilities, stop tokens and stop strings are served.
     """
-    for name in ("logprobs", "prompt_logprobs"):
-        value = getattr(params, name)
-        if value is not None:
-            raise RequestError(f"{name} is {value}; accepted on a GPU: none; {_ELSEWHERE}")
     for name, neutral in (
         ("min_tokens", 0),
         ("min_p", 0),

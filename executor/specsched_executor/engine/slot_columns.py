@@ -27,7 +27,8 @@ class SlotColumns:
     and output at most), min_tokens (prompt and output before which a stop token is held off) int64;
     weight, temperature, top_p float32; draft_temperature float32, what drafts are drawn at: the
     likeliest token agrees most often with a sample that is kept; top_k int64; is_greedy,
-    keeps_own_sample bool; is_told_apart bool, what becomes of its drafts says little of others'.
+    keeps_own_sample bool; is_told_apart bool, what becomes of its drafts says little of others';
+    wants_logprobs bool, of its output or its prompt.
 
     Of its progress: num_tokens, prompt and output known, anchor last; num_cached_tokens, leading
     ones whose keys and values are in the cache; num_draft_tokens, drafts present, made at the end
@@ -53,6 +54,7 @@ class SlotColumns:
         self.is_greedy = column(np.bool_)
         self.keeps_own_sample = column(np.bool_)
         self.is_told_apart = column(np.bool_)
+        self.wants_logprobs = column(np.bool_)
 
         self.num_tokens = column()
         self.num_cached_tokens = column()
@@ -84,6 +86,8 @@ class SlotColumns:
         self.keeps_own_sample[slot] = is_kept
         self.draft_temperature[slot] = 0.0 if is_kept else sampling.temperature
         self.is_told_apart[slot] = is_kept or alters_logits(sampling)
+        wanted = (sampling.logprobs, sampling.prompt_logprobs)
+        self.wants_logprobs[slot] = any(each is not None for each in wanted)
         self.num_tokens[slot] = len(request.tokens)
         for progress in (
             self.num_cached_tokens,

@@ -108,7 +108,7 @@ def test_options_lead_to_an_engine_on_the_device(loaded, monkeypatch):
         options(profile="quick", scheduler="in-process", fallback="hold", port=0, num_threads=1)
     )
     try:
-        request = GenerationRequest("a", (1, 2), SamplingParams(max_tokens=4, logprobs=1))
+        request = GenerationRequest("a", (1, 2), SamplingParams(max_tokens=4, min_p=0.5))
         with pytest.raises(RequestError, match="accepted on a GPU"):
             executor.engine.submit(request, lambda delta: None)
         sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
@@ -121,8 +121,6 @@ def test_options_lead_to_an_engine_on_the_device(loaded, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"logprobs": 3}, "logprobs is 3"),
-        ({"prompt_logprobs": 0}, "prompt_logprobs is 0"),
         ({"min_tokens": 2}, "min_tokens is 2"),
         ({"min_p": 0.1}, "min_p is 0.1"),
         ({"repetition_penalty": 1.2}, "repetition_penalty is 1.2"),
