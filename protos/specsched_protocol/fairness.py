@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specsched_protocol.compiling import njit
+
 __all__ = ["INITIAL_RECENT", "RecentTokens", "fair_weights"]
 
 RECENT_SHARE = 1 / 32
@@ -26,7 +28,7 @@ INITIAL_RECENT = 2.0
 
 
 class RecentTokens:
-    """Recent tokens per step of every slot; a reused slot begins anew.
+    """Recent tokens per step of every slot; a reused slot begins anew. Compiles on construction.
 
     recent: float64 [slots]. generation: int64 [slots], whose requests they are. Both are written in
     place, one thread writes; a reader without a lock sees each number whole.
@@ -35,6 +37,8 @@ class RecentTokens:
     def __init__(self, num_slots: int) -> None:
         self.recent = np.full(num_slots, INITIAL_RECENT)
         self.generation = np.zeros(num_slots, dtype=np.int64)
+        nobody = np.zeros(0, dtype=np.uint32)
+        self.observe(nobody, nobody, nobody)
 
     def observe(
         self,
@@ -42,10 +46,11 @@ class RecentTokens:
         generation: npt.NDArray[np.integer[Any]],
         num_tokens: npt.NDArray[np.integer[Any]],
     ) -> None:
-        """Take in a step's tokens (accepted drafts and the bonus token) of its requests, [R]."""
-        recent = self.of(slot_id, generation)
-        self.recent[slot_id] = recent + RECENT_SHARE * (num_tokens - recent)
-        self.generation[slot_id] = generation
+        """Take in tokens of steps (accepted drafts and the bonus token) of their requests, [R].
+
+        A request that is in several steps comes once for each, oldest first.
+        """
+        _observe(self.recent, self.generation, slot_id, generation, num_tokens)
 
     def of(
         self, slot_id: npt.NDArray[np.integer[Any]], generation: npt.NDArray[np.integer[Any]]
@@ -54,6 +59,15 @@ class RecentTokens:
         is_known = self.generation[slot_id] == generation
         recent: npt.NDArray[np.float64] = np.where(is_known, self.recent[slot_id], INITIAL_RECENT)
         return recent
+
+
+@njit(cache=True, nogil=True)
+def _observe(recent: Any, owner: Any, slot_id: Any, generation: Any, num_tokens: Any) -> None:
+    for row in range(len(slot_id)):
+        slot = slot_id[row]
+        before = recent[slot] if owner[slot] == generation[row] else INITIAL_RECENT
+        recent[slot] = before + RECENT_SHARE * (num_tokens[row] - before)
+        owner[slot] = generation[row]
 
 
 def fair_weights(

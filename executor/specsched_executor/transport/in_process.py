@@ -33,6 +33,7 @@ from specsched_scheduler.decision import (
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate
 from specsched_scheduler.decision.draft_length import DraftLength, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
+from specsched_scheduler.decision.finished import finished_steps
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.decision.wire import DEFAULT_POLICY, cost_model_from_message
 from specsched_scheduler.decision.workspace import new_workspace
@@ -205,4 +206,5 @@ class InProcessTransport:
             is_greedy=nobody.astype(np.bool_),
         )
         self.publish(None, request)
+        self._draft_length.follow(finished_steps([]), self._table)
         self._decisions.clear()

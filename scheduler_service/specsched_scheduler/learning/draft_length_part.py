@@ -18,11 +18,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.draft_length import LoadState
-from specsched_scheduler.decision.draft_length.probing import MAX_PROBE_PERIOD, MIN_PROBE_PERIOD
+from specsched_scheduler.decision.draft_length.loads import (
+    MAX_PROBE_PERIOD,
+    MIN_PROBE_PERIOD,
+    NUM_LOADS,
+)
 
 __all__ = ["DraftLengthPart", "LoadPart", "PositionPart", "Strict"]
 
-_MAX_LOG2_REQUESTS = 20
+_MAX_LOG2_REQUESTS = NUM_LOADS - 1
 _MAX_EXTRA = 1e3
 _POLICIES = tuple(code.name.lower() for code in PolicyCode)
 

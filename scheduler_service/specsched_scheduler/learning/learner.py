@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
-from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length import DraftLength
-from specsched_scheduler.learning.calibration.observations import Observations
+from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.learning.calibration.online import OnlineCalibrator
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrector
-from specsched_scheduler.learning.cost.samples import CostSample
+from specsched_scheduler.learning.cost.samples import LastStep
 from specsched_scheduler.learning.document import CostPart, Entry, calibration_part
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart
-from specsched_scheduler.learning.pairing import Pairing, StepConfidences
+from specsched_scheduler.learning.pairing import Classified, DraftedSteps, Pairing
 
 __all__ = ["ExecutorKind", "Learner"]
 
 _MIN_NEW_SAMPLES = 16
 """Steps before the next fit of the cost."""
-_MIN_VERIFICATION_SHARE = 7 / 8
-"""Steps with more rows of prefill are not what was profiled: those rows give no logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +52,30 @@ class Learner:
     ) -> None:
         self.kind = kind
         self.is_frozen = False
-        self.on_paired: Callable[[tuple[npt.NDArray[np.int64], Observations]], object] = _ignore
+        self.on_paired: Callable[[Classified], object] = _ignore
         self.pairing = Pairing()
         self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
         self.corrector = CostCorrector(profile)
         self.table = profile.compile()
         self.draft_length = DraftLength(kind.max_draft_tokens)
         self._policy = policy
-        self._last: StepReport | None = None
+        self._last_step = LastStep()
         self._num_new_samples = 0
 
-    def observe(
-        self, reports: Iterable[StepReport], confidences: Iterable[StepConfidences]
-    ) -> None:
-        """Take in finished steps, in order, and confidences of drafts that these or later ones
-        verified."""
-        for step in confidences:
-            self.pairing.add(step)
-        for report in reports:
-            paired = self.pairing.take(report)
-            if paired is not None:
-                self.on_paired(paired)
-            self.draft_length.observe(report, self.table, is_frozen=self.is_frozen)
-            if not self.is_frozen:
-                if paired is not None:
-                    self.calibrator.observe(*paired)
-                self._observe_cost(report)
+    def observe(self, steps: FinishedSteps, drafted: DraftedSteps) -> None:
+        """Take in finished steps, and confidences of drafts that these or later ones verified."""
+        self.pairing.add(drafted)
+        paired = self.pairing.take(steps)
+        if paired is not None:
+            self.on_paired(paired)
+        self.draft_length.follow(steps, self.table, is_frozen=self.is_frozen)
+        if self.is_frozen:
+            return
+        if paired is not None:
+            self.calibrator.observe(*paired)
+        samples = self._last_step.samples(steps)
+        self._num_new_samples += len(samples)
+        self.corrector.observe(samples)
 
     def update(self) -> bool:
         """Learn from what was observed; whether decisions may come out otherwise."""
@@ -107,7 +99,7 @@ class Learner:
         self.kind = ExecutorKind(kind.model, kind.drafter, kind.max_draft_tokens, fingerprint)
         self.corrector = CostCorrector(profile)
         self._price()
-        self._last = None
+        self._last_step = LastStep()
 
     def set_policy(self, policy: PolicyCode) -> None:
         """Decide by another policy: what drafts brought under the last one says little."""
@@ -152,27 +144,6 @@ class Learner:
 
     def _price(self) -> None:
         self.table = self.corrector.model().compile()
-
-    def _observe_cost(self, report: StepReport) -> None:
-        """A report teaches once the next one tells how long the drafts were that it timed."""
-        last, self._last = self._last, report
-        if last is None or last.num_tokens == 0:
-            return
-        verification = last.num_tokens - last.num_prefill_tokens
-        if verification < _MIN_VERIFICATION_SHARE * last.num_tokens:
-            return
-        is_next = report.step_id == last.step_id + 1
-        self._num_new_samples += 1
-        self.corrector.observe(
-            CostSample(
-                num_tokens=last.padded_num_tokens,
-                num_sampling=last.num_sampling,
-                context_tokens=last.context_tokens,
-                verify_ms=last.verify_ms,
-                draft_ms=last.draft_ms,
-                draft_tokens=report.asked_draft_tokens if is_next else 0,
-            )
-        )
 
 
 def _ignore(_: object) -> None:

@@ -15,9 +15,15 @@ from specsched_protocol.shm import ExecutorLayout
 from specsched_protocol.shm.atomics import load_acquire, load_relaxed, store_relaxed, store_release
 from specsched_protocol.shm.plan_arrays import NUM_REQUESTS, SOURCE_STEP_ID
 
-from specsched_scheduler.learning.pairing import StepConfidences
+from specsched_scheduler.learning.pairing import DraftedSteps
 
-__all__ = ["ConfidenceHistory", "append_confidences", "drain_confidences", "new_history"]
+__all__ = [
+    "ConfidenceHistory",
+    "append_confidences",
+    "drain_confidences",
+    "new_history",
+    "room_for_steps",
+]
 
 # Words of ConfidenceHistory.words.
 _HEAD = 0
@@ -62,6 +68,11 @@ def new_history(layout: ExecutorLayout) -> ConfidenceHistory:
     )
 
 
+def room_for_steps(history: ConfidenceHistory) -> int:
+    """How many steps fit in."""
+    return len(history.num_rows)
+
+
 @njit(cache=True, nogil=True)
 def append_confidences(history: Any, request: Any, gathered: Any) -> None:
     """Keep the rows of a step that have confidences, unless there is no room."""
@@ -85,31 +96,44 @@ def append_confidences(history: Any, request: Any, gathered: Any) -> None:
         store_release(words, _HEAD, head + 1)
 
 
-def drain_confidences(history: ConfidenceHistory) -> tuple[list[StepConfidences], int]:
+def drain_confidences(history: ConfidenceHistory) -> tuple[DraftedSteps, int]:
     """(the steps that came since the last call, oldest first; steps left out since the begin)."""
-    tail, head, num_dropped = _waiting(history)
-    steps = [_copy(history, index % len(history.num_rows)) for index in range(tail, head)]
-    _give_back(history, head)
+    tail, head, num_rows, num_dropped = _waiting(history)
+    steps = DraftedSteps(
+        np.empty(head - tail, dtype=np.int64),
+        np.zeros(head - tail + 1, dtype=np.int64),
+        np.empty(num_rows, dtype=np.uint32),
+        np.empty(num_rows, dtype=np.uint32),
+        np.empty(num_rows, dtype=np.bool_),
+        np.empty((num_rows, history.confidence.shape[2]), dtype=np.float32),
+    )
+    _take(history, tail, head, steps)
     return steps, int(num_dropped)
 
 
 @njit(cache=True, nogil=True)
 def _waiting(history: Any) -> Any:
+    """(steps read, steps written, rows of those between, steps left out)."""
     words = history.words
-    return load_relaxed(words, _TAIL), load_acquire(words, _HEAD), load_relaxed(words, _DROPPED)
+    tail, head = load_relaxed(words, _TAIL), load_acquire(words, _HEAD)
+    num_rows = 0
+    for index in range(tail, head):
+        num_rows += history.num_rows[index % len(history.num_rows)]
+    return tail, head, num_rows, load_relaxed(words, _DROPPED)
 
 
 @njit(cache=True, nogil=True)
-def _give_back(history: Any, head: int) -> None:
+def _take(history: Any, tail: int, head: int, out: Any) -> None:
+    """Copy the steps tail..head to `out`, DraftedSteps, and give their room back."""
+    end = 0
+    for index in range(tail, head):
+        step = index % len(history.num_rows)
+        num_rows = history.num_rows[step]
+        out.source_step_id[index - tail] = history.source_step_id[step]
+        out.slot_id[end : end + num_rows] = history.slot_id[step, :num_rows]
+        out.generation[end : end + num_rows] = history.generation[step, :num_rows]
+        out.is_greedy[end : end + num_rows] = history.is_greedy[step, :num_rows]
+        out.confidence[end : end + num_rows] = history.confidence[step, :num_rows]
+        end += num_rows
+        out.row_begin[index - tail + 1] = end
     store_release(history.words, _TAIL, head)
-
-
-def _copy(history: ConfidenceHistory, step: int) -> StepConfidences:
-    rows = slice(int(history.num_rows[step]))
-    return StepConfidences(
-        source_step_id=int(history.source_step_id[step]),
-        slot_id=history.slot_id[step, rows].copy(),
-        generation=history.generation[step, rows].copy(),
-        is_greedy=history.is_greedy[step, rows].copy(),
-        confidence=history.confidence[step, rows].copy(),
-    )

@@ -228,6 +228,8 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     is_raw = load_relaxed(counters, state_words.IS_RAW) != 0
     confidence = state.gathered.confidence if is_raw else state.calibrated
     append_step(state.tape, state.request, state.gathered.num_valid, confidence, entry)
+    if (index + 1) % settings.steps_per_lesson == 0:
+        ring_eventfd(settings.learner_fd, state.scratch)
 
 
 @njit(cache=True, nogil=True)

@@ -61,7 +61,8 @@ class Settings(NamedTuple):
     """What Python sets; the loop returns when `generation` is no longer the current one.
 
     Descriptors: doorbell_fd of the executor, wake_fd of this process, decided_fd of whoever passes
-    decisions on (-1: nobody), all non-blocking eventfds.
+    decisions on (-1: nobody), learner_fd of the learner, all non-blocking eventfds. The learner is
+    woken after every steps_per_lesson steps: most of what it costs is a wake-up's.
     """
 
     generation: int
@@ -71,6 +72,8 @@ class Settings(NamedTuple):
     doorbell_fd: int
     wake_fd: int
     decided_fd: int
+    learner_fd: int
+    steps_per_lesson: int
     spin_ns: int
     poll_ms: int
 

@@ -11,7 +11,6 @@ import numpy as np
 import structlog
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.fairness import RecentTokens
-from specsched_protocol.plan import StepReport
 from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.plan_area import latest_publication
 from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
@@ -19,11 +18,13 @@ from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 from specsched_scheduler.decision.calibration import CalibrationTable, identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
+from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.decision.step import StepPlan
-from specsched_scheduler.learning.pairing import StepConfidences
+from specsched_scheduler.learning.pairing import DraftedSteps
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
-from specsched_scheduler.planner._history import drain_confidences
+from specsched_scheduler.planner._bell import LessonBell
+from specsched_scheduler.planner._history import drain_confidences, room_for_steps
 from specsched_scheduler.planner._latency import durations_ns, quantile_ns
 from specsched_scheduler.planner._learned import (
     LearnedBuffers,
@@ -56,6 +57,7 @@ from specsched_scheduler.planner.reports import ReportReader
 __all__ = ["Planner"]
 
 _log = structlog.get_logger(__name__)
+_STEPS_PER_LESSON = 32
 _NS_PER_US = 1e3
 _NS_PER_S = 1e9
 
@@ -73,8 +75,8 @@ class Planner:
     """Plans the steps of one executor on a thread of its own, without the GIL.
 
     `start`, `stop`, `set_policy` and `set_cost_model` may be called from any thread; none of them
-    waits for a step. `drain_*`, `publish` and `ask_probe` belong to one thread: the learner's. Call
-    `warm_up` once per process first.
+    waits for a step. `drain_*`, `publish` and `ask_probe` belong to one thread, the learner's;
+    lesson_bell wakes it. Call `warm_up` once per process first.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Planner:
         self._regions = regions
         self._config = config or PlannerConfig()
         self._wake = OwnedDescriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        self.lesson_bell = LessonBell()
         executor = regions.executor
         self._memory = SharedWords(executor.words, regions.lane.words, executor.layout)
         self._recent_tokens = RecentTokens(executor.layout.max_requests)
@@ -205,21 +208,21 @@ class Planner:
 
     def recent_decisions(self, after: int = 0, max_decisions: int = 64) -> list[RecentDecision]:
         """The newest decisions whose index is above `after`, oldest first."""
-        out = np.zeros((max_decisions, ring.ENTRY_WORDS), dtype=np.int64)
+        num_new = max(int(ring.newest_index(self._state.ring)) - after, 0)
+        out = np.zeros((min(num_new, max_decisions), ring.ENTRY_WORDS), dtype=np.int64)
         count = int(ring.read_after(self._state.ring, after, out))
         return [unpack_entry(entry) for entry in out[:count]]
 
-    def drain_reports(self) -> list[StepReport]:
+    def drain_reports(self) -> FinishedSteps:
         """Reports of finished steps that came since the last call; losses are counted.
 
         Recent tokens are counted on the way.
         """
-        reports = self._reports.drain()
-        for report in reports:
-            self._recent_tokens.observe(report.slot_id, report.generation, report.num_accepted + 1)
-        return reports
+        steps = self._reports.drain()
+        self._recent_tokens.observe(steps.slot_id, steps.generation, steps.num_accepted + 1)
+        return steps
 
-    def drain_confidences(self) -> list[StepConfidences]:
+    def drain_confidences(self) -> DraftedSteps:
         """Confidences of steps decided since the last call; losses are counted."""
         steps, self.num_lost_confidences = drain_confidences(self._state.history)
         return steps
@@ -240,6 +243,8 @@ class Planner:
             doorbell_fd=self._regions.doorbell.fileno(),
             wake_fd=self._wake.fileno(),
             decided_fd=-1 if decided is None else decided.fileno(),
+            learner_fd=self.lesson_bell.fileno(),
+            steps_per_lesson=min(_STEPS_PER_LESSON, room_for_steps(self._state.history) // 4),
             spin_ns=int(self._config.spin_us * _NS_PER_US),
             poll_ms=self._config.heartbeat_ms,
         )

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
-from specsched_protocol.plan import StepReport
 
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import Entry
 from specsched_scheduler.learning.learner import Learner
-from specsched_scheduler.learning.pairing import StepConfidences
+from specsched_scheduler.learning.pairing import DraftedSteps
 from specsched_scheduler.planner import Planner
 
 __all__ = ["LearningThread"]
@@ -25,11 +25,13 @@ _T = TypeVar("_T")
 
 _log = structlog.get_logger(__name__)
 
-_INTERVAL_S = 0.05
+_MIN_INTERVAL_S = 0.05
 """The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
-_REST_PER_WORK = 19.0
-"""Time after a fit, in its own length, before the next one: a twentieth of a core, and of the
-interpreter that the event loop needs too."""
+_MAX_INTERVAL_S = 0.5
+"""What a wake-up costs is shared by the steps that came since the last one."""
+_REST_PER_WORK = 49.0
+"""Time after a fit, in the CPU time that it took, before the next one: a fiftieth of a core, and of
+the interpreter that the event loop needs too."""
 _NICENESS = 10
 """Of the learner's thread above the process's own: learning waits, deciding and serving do not.
 The compiled planner needs no interpreter, so it cannot wait for one that is held up."""
@@ -39,7 +41,7 @@ class LearningThread:
     """Takes a planner's reports and confidences, learns, tells the planner and `on_calibration`.
 
     on_calibration: called from this thread with each calibration that decisions go by, the first
-    one included; on_reports: with the reports of finished steps; on_followed: with those and the
+    one included; on_reports: with finished steps; on_followed: with those and the
     confidences that came with them, once both are observed. Set them before `start`. All methods
     may be called from any thread; they may wait for a fit, which takes up to some tens of
     milliseconds.
@@ -47,10 +49,8 @@ class LearningThread:
 
     def __init__(self, planner: Planner, learner: Learner) -> None:
         self.on_calibration: Callable[[Calibration], object] = lambda _: None
-        self.on_reports: Callable[[list[StepReport]], object] = lambda _: None
-        self.on_followed: Callable[[list[StepReport], list[StepConfidences]], object] = lambda *_: (
-            None
-        )
+        self.on_reports: Callable[[FinishedSteps], object] = lambda _: None
+        self.on_followed: Callable[[FinishedSteps, DraftedSteps], object] = lambda *_: None
         self.num_publications = 0
         self.num_probes = 0
         self._planner = planner
@@ -71,6 +71,7 @@ class LearningThread:
     def stop(self) -> None:
         """End the thread and wait until it has."""
         self._stopping.set()
+        self._planner.lesson_bell.ring()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -80,6 +81,7 @@ class LearningThread:
             self._learner.restore(entry)
             self._planner.set_draft_length(self._learner.draft_length.plan)
             self._must_publish = True
+        self._planner.lesson_bell.ring()
 
     def take_over(self, entry: Entry) -> bool:
         """Go on from what another scheduler learned of the same executor, unless more is known here
@@ -128,7 +130,8 @@ class LearningThread:
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + _NICENESS)
-        while not self._stopping.wait(_INTERVAL_S):
+        while not self._stopping.wait(_MIN_INTERVAL_S):
+            self._planner.lesson_bell.wait(_MAX_INTERVAL_S - _MIN_INTERVAL_S)
             try:
                 with self._lock:
                     self._follow()
@@ -138,17 +141,18 @@ class LearningThread:
 
     def _follow(self) -> None:
         # Reports first: the confidences of their drafts were seen before they were written.
-        reports = self._planner.drain_reports()
-        self.on_reports(reports)
-        confidences = self._planner.drain_confidences()
-        self._learner.observe(reports, confidences)
-        self._planner.set_draft_length(self._learner.draft_length.plan)
-        self._tell_followed(reports, confidences)
-        started = time.monotonic()
-        if started >= self._next_fit_s:
+        steps = self._planner.drain_reports()
+        self.on_reports(steps)
+        drafted = self._planner.drain_confidences()
+        if steps.words.size or drafted.source_step_id.size:
+            self._learner.observe(steps, drafted)
+            self._planner.set_draft_length(self._learner.draft_length.plan)
+        self._tell_followed(steps, drafted)
+        if time.monotonic() >= self._next_fit_s:
+            began_s = time.thread_time()
             self._must_publish |= self._learner.update()
-            worked_s = time.monotonic() - started
-            self._next_fit_s = started + worked_s * (1.0 + _REST_PER_WORK)
+            worked_s = time.thread_time() - began_s
+            self._next_fit_s = time.monotonic() + worked_s * _REST_PER_WORK
         if self._must_publish:
             self._publish()
         probe_rows = self._learner.probe_rows()
@@ -156,9 +160,9 @@ class LearningThread:
             self._planner.ask_probe(probe_rows)
             self.num_probes += 1
 
-    def _tell_followed(self, reports: list[StepReport], confidences: list[StepConfidences]) -> None:
+    def _tell_followed(self, steps: FinishedSteps, drafted: DraftedSteps) -> None:
         try:
-            self.on_followed(reports, confidences)
+            self.on_followed(steps, drafted)
         except Exception:  # noqa: BLE001 - learning goes on without whoever looks on
             _log.exception("what was learned from could not be told")
             self.on_followed = lambda *_: None

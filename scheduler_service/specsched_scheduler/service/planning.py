@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import asdict
 
 import structlog
-from specsched_protocol.plan import StepReport
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.cost import CostModel, CostTable
+from specsched_scheduler.decision.finished import FinishedSteps, finished_steps, reports_of
 from specsched_scheduler.decision.wire import cost_model_from_message, policy_to_message
 from specsched_scheduler.learning.document import LearnedState, read_state, write_state
 from specsched_scheduler.learning.errors import StateError
@@ -85,7 +85,7 @@ class Planning:
         await asyncio.to_thread(self.learning.stop)
         await asyncio.to_thread(self._planner.stop)
         if self._recorder is not None:
-            self._record([])
+            self._record(finished_steps([]))
             await asyncio.to_thread(self._recorder.close)
 
     @property
@@ -126,10 +126,10 @@ class Planning:
         is_taken = self.learning.take_over(entry)
         _log.info("offered what another scheduler learned", taken=is_taken)
 
-    def _record(self, reports: list[StepReport]) -> None:
+    def _record(self, finished: FinishedSteps) -> None:
         if self._recorder is not None:
             steps, num_dropped = self._planner.drain_steps()
-            self._recorder.observe(steps, reports, num_dropped)
+            self._recorder.observe(steps, reports_of(finished), num_dropped)
 
     @property
     def model_state(self) -> plan_pb2.ModelState.ValueType:

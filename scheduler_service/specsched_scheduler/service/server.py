@@ -24,6 +24,7 @@ from specsched_scheduler.learning.document import LearnedState
 from specsched_scheduler.learning.warm import warm_up_learning
 from specsched_scheduler.planner import PlannerConfig, warm_up
 from specsched_scheduler.policies import BuiltPolicy
+from specsched_scheduler.telemetry.warm import warm_up_telemetry
 
 from .abandonable import in_daemon_thread
 from .attachments import Attachments
@@ -223,4 +224,4 @@ def _tell_of_compiling() -> None:
 
 def _warm_up() -> None:
     warm_up()
-    warm_up_learning()
+    warm_up_telemetry(*warm_up_learning())

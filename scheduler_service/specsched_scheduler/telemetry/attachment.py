@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
-from specsched_protocol.plan import StepReport
-
+from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.learning.learner import Learner
-from specsched_scheduler.learning.pairing import StepConfidences
+from specsched_scheduler.learning.pairing import Classified, DraftedSteps
 from specsched_scheduler.planner import Planner, PlannerCounters
 
 from .decisions import DecisionLog
 from .freezing import FreezeWatch
-from .outcomes import Classified, DraftOutcomes
+from .outcomes import DraftOutcomes
 from .steps import StepJudge
 
 __all__ = ["AttachmentTelemetry"]
@@ -47,7 +46,7 @@ class AttachmentTelemetry:
         self._last_index = 0
         learner.on_paired = self._paired.append
 
-    def follow(self, reports: Sequence[StepReport], confidences: Sequence[StepConfidences]) -> None:
+    def follow(self, steps: FinishedSteps, drafted: DraftedSteps) -> None:
         """Take in what the learner has just observed, and decisions that came meanwhile.
 
         Belongs to the learner's thread, before it fits anew: drafts are judged by the calibration
@@ -61,7 +60,7 @@ class AttachmentTelemetry:
                 self.decisions.observe(decisions, now_s)
                 self.steps.decided(decisions)
             table = self._planner.table
-            judged = self.steps.finished(reports, table, is_followed=self.is_followed)
+            judged = self.steps.finished(steps, table, is_followed=self.is_followed)
             if judged:
                 second = self.decisions.second(now_s)
                 second.num_judged_steps += len(judged)
@@ -70,7 +69,7 @@ class AttachmentTelemetry:
                 second.plain_ms += sum(step.plain_ms for step in judged)
             self.outcomes.observe(self._learner.calibrator.calibration, self._paired)
             self._paired.clear()
-            self.freezing.observe(confidences)
+            self.freezing.observe(drafted)
 
     def planner_counters(self) -> PlannerCounters:
         """The planner's totals, as they are now."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from specsched_protocol.compiling import njit
 
-from specsched_scheduler.learning.pairing import StepConfidences
+from specsched_scheduler.learning.pairing import DraftedSteps, row_of
 
 __all__ = ["FreezeWatch"]
 
@@ -24,40 +24,53 @@ class FreezeWatch:
 
     def __init__(self, *, is_judged: bool = True) -> None:
         self.num_steps: int | None = 0 if is_judged else None
-        self._last: StepConfidences | None = None
+        self._last: DraftedSteps | None = None
 
-    def observe(self, steps: Iterable[StepConfidences]) -> None:
+    def observe(self, steps: DraftedSteps) -> None:
         """Steps in the order in which they were decided."""
-        for step in steps:
-            last, self._last = self._last, step
-            is_same = None if last is None else _is_same(last, step)
-            if self.num_steps is not None and is_same is not None:
-                self.num_steps = self.num_steps + 1 if is_same else 0
+        if self.num_steps is None or not len(steps.source_step_id):
+            return
+        if self._last is not None:
+            steps = self._last.followed_by(steps)
+        self.num_steps = int(_count(steps, steps.confidence.view(np.uint32), self.num_steps))
+        self._last = steps.since(len(steps.source_step_id) - 1)
 
 
-def _is_same(last: StepConfidences, step: StepConfidences) -> bool | None:
-    """Whether the requests of both steps have the same bits in both; None where there are none."""
-    bits, last_bits = step.confidence.view(np.uint32), last.confidence.view(np.uint32)
-    here, there = _in_both(last, step)
-    has_any = _has_any(step)[here] & _has_any(last)[there]
-    differs = np.any(np.not_equal(bits[here], last_bits[there]), axis=1)
-    return not bool((differs & has_any).any()) if has_any.any() else None
+@njit(cache=True, nogil=True)
+def _count(steps: Any, bits: Any, num_before: int) -> Any:
+    """Steps in a row, the last ones, in which nothing changed; the first step is compared with.
+
+    bits: uint32 [m, k], of the confidences. num_before: such steps up to the first one.
+    """
+    num_steps = num_before
+    for step in range(1, len(steps.source_step_id)):
+        are_any, are_same = _compare(steps, bits, step)
+        if are_any:
+            num_steps = num_steps + 1 if are_same else 0
+    return num_steps
 
 
-def _has_any(step: StepConfidences) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.isfinite(step.confidence).any(axis=1))
+@njit(cache=True, nogil=True)
+def _compare(steps: Any, bits: Any, step: int) -> Any:
+    """(whether this step and the one before have requests in common that have confidences in both,
+    whether those have the same bits)."""
+    are_any = False
+    begin, end = steps.row_begin[step - 1], steps.row_begin[step]
+    place = begin
+    for row in range(end, steps.row_begin[step + 1]):
+        last = row_of(steps, begin, end, place, steps.slot_id[row], steps.generation[row])
+        if last < 0:
+            continue
+        place = last + 1
+        if not (_has_any(steps.confidence[row]) and _has_any(steps.confidence[last])):
+            continue
+        are_any = True
+        for position in range(bits.shape[1]):
+            if bits[row, position] != bits[last, position]:
+                return True, False
+    return are_any, True
 
 
-_Rows = npt.NDArray[np.int64] | slice
-
-
-def _in_both(last: StepConfidences, step: StepConfidences) -> tuple[_Rows, _Rows]:
-    """Rows of the requests that both steps have: in `step`, and in `last`."""
-    if np.array_equal(last.slot_id, step.slot_id) and np.array_equal(
-        last.generation, step.generation
-    ):
-        return slice(None), slice(None)
-    now = step.generation.astype(np.int64) << 32 | step.slot_id
-    before = last.generation.astype(np.int64) << 32 | last.slot_id
-    _, here, there = np.intersect1d(now, before, return_indices=True)
-    return here, there
+@njit(cache=True, nogil=True)
+def _has_any(confidence: Any) -> Any:
+    return np.isfinite(confidence).any()

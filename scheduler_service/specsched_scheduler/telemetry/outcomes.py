@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
-from specsched_scheduler.learning.calibration.observations import Observations
-from specsched_scheduler.learning.calibration.parameters import Calibration, survival
+from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.calibration.reliability import NUM_BINS
+from specsched_scheduler.learning.pairing import Classified
 
 __all__ = ["Bin", "DraftOutcomes", "PositionOutcome"]
 
@@ -21,8 +22,6 @@ MIN_DRAFTS = 1000
 """Perfect confidences have an error of about 0.04 of so few drafts, by chance alone."""
 
 Floats = npt.NDArray[np.float64]
-Classified = tuple[npt.NDArray[np.int64], Observations]
-"""(sampling class [n], observations), as `Pairing.take` gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +65,22 @@ class DraftOutcomes:
 
     def observe(self, calibration: Calibration, finished: Sequence[Classified]) -> None:
         """Judge drafts by the calibration that they were decided by."""
-        if not finished:
-            return
-        classes = np.concatenate([classes for classes, _ in finished])
-        rows = [rows for _, rows in finished]
-        logit = np.concatenate([each.logit for each in rows])
-        verified = np.concatenate([each.num_verified for each in rows])
-        accepted = np.concatenate([each.num_accepted for each in rows])
-        predicted = np.empty_like(logit)
-        for of_class in (GREEDY, SAMPLED):
-            mine = classes == of_class
-            predicted[mine] = survival(
-                logit[mine], calibration.temperature[of_class], calibration.intercept[of_class]
-            )
-        for position in range(logit.shape[1]):
-            known = (verified > position) & np.isfinite(predicted[:, position])
-            self._add(position, predicted[known, position], accepted[known] > position)
+        for of_row, rows in finished:
+            sums = np.zeros((3, *self._counts.shape))
+            table = (calibration.temperature, calibration.intercept)
+            _add_up(rows.logit, rows.num_verified, rows.num_accepted, of_row, *table, sums)
+            counts, predicted, held = sums
+            fading = 0.5 ** (counts.sum(axis=1, keepdims=True) / HALF_LIFE)
+            self._counts = self._counts * fading + counts
+            self._predicted = self._predicted * fading + predicted
+            self._held = self._held * fading + held
+            self.num_judged += int(counts.sum())
+            self.num_accepted += int(held.sum())
+            self.num_expected += float(predicted.sum())
 
     def positions(self) -> tuple[PositionOutcome, ...]:
         """By draft position."""
         return tuple(map(self._position, range(len(self._counts))))
-
-    def _add(self, position: int, predicted: Floats, held: npt.NDArray[np.bool_]) -> None:
-        if not len(predicted):
-            return
-        self.num_judged += len(predicted)
-        self.num_accepted += int(held.sum())
-        self.num_expected += float(predicted.sum())
-        place = np.minimum((predicted * NUM_BINS).astype(np.int64), NUM_BINS - 1)
-        fading = 0.5 ** (len(predicted) / HALF_LIFE)
-        new = (np.ones(len(predicted)), predicted, held.astype(np.float64))
-        for sums, values in zip((self._counts, self._predicted, self._held), new, strict=True):
-            sums[position] = sums[position] * fading + np.bincount(place, values, NUM_BINS)
 
     def _position(self, position: int) -> PositionOutcome:
         counts, predicted, held = (
@@ -120,3 +103,31 @@ class DraftOutcomes:
             error=error if total >= MIN_DRAFTS else None,
             bins=bins,
         )
+
+
+@njit(cache=True, nogil=True)
+def _add_up(  # noqa: PLR0917 - nopython code has no keywords worth their cost
+    logit: Any,
+    num_verified: Any,
+    num_accepted: Any,
+    of_row: Any,
+    temperature: Any,
+    intercept: Any,
+    sums: Any,
+) -> None:
+    """Add drafts, survival predicted and survival held, by position and bin: float64 [3, k, b].
+
+    of_row: sampling class of each row, of the calibration's first axis.
+    """
+    for row in range(len(logit)):
+        its_temperature, its_intercept = temperature[of_row[row]], intercept[of_row[row]]
+        survival = 1.0
+        for position in range(num_verified[row]):
+            value = logit[row, position] / its_temperature[position] + its_intercept[position]
+            if np.isnan(value):  # no confidence: what follows is unknown, too
+                break
+            survival /= 1.0 + np.exp(-value)
+            place = min(int(survival * NUM_BINS), NUM_BINS - 1)
+            sums[0, position, place] += 1.0
+            sums[1, position, place] += survival
+            sums[2, position, place] += 1.0 if num_accepted[row] > position else 0.0

@@ -12,12 +12,15 @@ from specsched_scheduler.decision.draft_length import (
     DraftLengthPlan,
     next_draft_tokens,
 )
-from specsched_scheduler.decision.draft_length.probing import (
+from specsched_scheduler.decision.draft_length.loads import (
     MAX_PROBE_PERIOD_OFF,
-    MAX_PROBE_STEPS,
     MIN_PROBE_PERIOD,
 )
+from specsched_scheduler.decision.draft_length.probing import MAX_PROBE_STEPS
+from specsched_scheduler.decision.finished import finished_steps, reports_of
 from specsched_scheduler.decision.step import PolicyRule
+
+from tests.scheduler_service.decision.draft_length_reference import ReferenceDraftLength
 
 K = 4
 THROUGHPUT = PolicyRule(int(PolicyCode.THROUGHPUT))
@@ -159,6 +162,58 @@ def test_a_few_steps_without_room_do_not_decide():
         assert steps.learner.plan.draft_tokens == K
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_many_steps_at_once_are_learned_as_one_by_one(seed):
+    """Random loads, chunks of prefill, chances and gaps, taken in in lots of random size."""
+    rng = np.random.default_rng(seed)
+    reference, compiled = ReferenceDraftLength(K), DraftLength(K)
+    step_id, plans = 0, set()
+    for _ in range(120):
+        num_requests, chance = int(rng.choice([1, 2, 3, 8, 12])), rng.choice([0.02, 0.3, 0.9])
+        reports = []
+        for _ in range(int(rng.integers(0, 30))):
+            step_id += 1 if rng.random() < 0.98 else 3
+            asked = int(next_draft_tokens(THROUGHPUT, step_id, compiled.plan, K))
+            reports.append(random_report(rng, step_id, num_requests, asked, chance))
+            reference.observe(reports[-1], TABLE)
+        compiled.follow(finished_steps(reports), TABLE)
+        assert compiled.plan == reference.plan
+        plans.add(compiled.plan)
+    assert len({plan.draft_tokens for plan in plans}) > 2
+    for state in compiled.loads():
+        expected = reference.loads[state.log2_requests]
+        for name in ("gain", "extra", "evidence", "seen"):
+            np.testing.assert_allclose(getattr(state, name), getattr(expected, name), rtol=1e-9)
+
+
+def random_report(rng, step_id, num_requests, asked, chance):
+    """A step whose requests had up to `asked` drafts, some of them without room for any."""
+    verified = (
+        rng.integers(0, asked + 1, num_requests) if rng.random() < 0.9 else [0] * num_requests
+    )
+    verified = np.array(verified, dtype=np.uint32)
+    held = np.cumprod(rng.random((num_requests, K)) < chance, axis=1).sum(axis=1)
+    num_prefill = int(rng.choice([0, 0, 17]))
+    num_tokens = num_requests + int(verified.sum()) + num_prefill
+    slots = np.arange(num_requests, dtype=np.uint32)
+    return StepReport(
+        step_id=step_id,
+        num_tokens=num_tokens,
+        padded_num_tokens=num_tokens,
+        num_prefill_tokens=num_prefill,
+        num_sampling=num_requests if rng.random() < 0.97 else 0,
+        asked_draft_tokens=asked,
+        context_tokens=int(rng.integers(0, 1000)),
+        draft_ms=0.0,
+        verify_ms=0.0,
+        slot_id=slots,
+        generation=slots,
+        num_verified=verified,
+        num_accepted=np.minimum(held, verified).astype(np.uint32),
+        teaches=np.ones(num_requests, dtype=np.bool_),
+    )
+
+
 def test_no_model_no_opinion():
     empty = CostModel(verify={1: (1.0,)}, capture_limit=1).compile()
     assert set(Steps(table=empty).run(400, [0.0] * K)) == {K}
@@ -185,3 +240,11 @@ def test_probes_come_two_steps_in_a_row():
     lengths = [next_draft_tokens(THROUGHPUT, step, plan, K) for step in range(2 * MIN_PROBE_PERIOD)]
     assert [step for step, length in enumerate(lengths) if length] == [0, 1, 32, 33]
     assert set(lengths) == {0, 3}
+
+
+def test_reports_and_their_columns_say_the_same():
+    rng = np.random.default_rng(3)
+    reports = [random_report(rng, step, num, K, 0.5) for step, num in enumerate((1, 4, 2))]
+    back = reports_of(finished_steps(reports))
+    assert [str(each) for each in back] == [str(each) for each in reports]
+    assert reports_of(finished_steps([])) == []

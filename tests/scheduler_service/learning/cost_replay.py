@@ -249,13 +249,12 @@ class Replay:
         true_ms = true_ms * self.surface.noise_factor(size, self.rng)
         true_ms += self.surface.context_ms(context)
         draft = self.truth.draft_ms[min(num_requests, len(self.truth.draft_ms) - 1)]
-        learner.observe(
-            CostSample(
-                num_tokens=size,
-                num_sampling=num_requests,
-                context_tokens=int(context),
-                verify_ms=self.fault.sample(true_ms, step),
-                draft_ms=float(draft),
-                draft_tokens=K if draft else 0,
-            )
+        sample = CostSample(
+            num_tokens=size,
+            num_sampling=num_requests,
+            context_tokens=int(context),
+            verify_ms=self.fault.sample(true_ms, step),
+            draft_ms=float(draft),
+            draft_tokens=K if draft else 0,
         )
+        learner.observe([sample])

@@ -149,7 +149,7 @@ def test_a_correction_that_predicts_no_better_is_not_used():
     for step in range(600):
         rows = [8, 16, 32][step % 3]
         ms = {8: 1.2, 16: 1.6, 32: 2.4}[rows] * float(np.exp(rng.normal(0.0, 1.0)))
-        corrector.observe(sample(step, rows, ms, context_tokens=0))
+        corrector.observe([sample(step, rows, ms, context_tokens=0)])
         if step % 16 == 15:
             corrector.update()
     assert not corrector.is_worth_it
@@ -159,9 +159,9 @@ def test_a_correction_that_predicts_no_better_is_not_used():
 def test_cold_and_impossible_samples_are_left_out():
     corrector = CostCorrector(PROFILE)
     for step in range(32):
-        corrector.observe(sample(step, 8, 100.0))
+        corrector.observe([sample(step, 8, 100.0)])
     for step, ms in enumerate([0.0, -1.0, float("nan"), float("inf")] * 10):
-        corrector.observe(sample(step, 8, ms))
+        corrector.observe([sample(step, 8, ms)])
     assert not corrector.update()
 
 
@@ -172,7 +172,7 @@ def test_one_outlier_leaves_no_trace():
         rng = np.random.default_rng(0)
         for step in range(200):
             ms = 1.21 * (1 + 0.02 * rng.standard_normal()) * (spike if step == 150 else 1.0)
-            corrector.observe(sample(step, 8, 2.0 * ms))
+            corrector.observe([sample(step, 8, 2.0 * ms)])
             if step % 16 == 15:
                 corrector.update()
         assert corrector.is_worth_it
@@ -184,7 +184,7 @@ def test_without_three_sizes_nothing_is_learned():
     profile = CostModel(verify={1: (1.0,), 8: (1.2,)}, capture_limit=8)
     corrector = CostCorrector(profile)
     for step in range(100):
-        corrector.observe(sample(step, 8, 5.0))
+        corrector.observe([sample(step, 8, 5.0)])
     assert not corrector.update()
     assert corrector.probe_rows() == 0
 
@@ -193,7 +193,7 @@ def test_of_few_sizes_those_that_are_not_used_are_tried():
     corrector = CostCorrector(PROFILE)
     asked = []
     for step in range(1000):
-        corrector.observe(sample(step, 8, 1.2))
+        corrector.observe([sample(step, 8, 1.2)])
         asked.append(corrector.probe_rows())
         if step % 16 == 15:
             corrector.update()
@@ -205,7 +205,7 @@ def test_drafts_are_corrected_by_length():
     profile = dataclasses.replace(PROFILE, short_drafts={2: {1: (0.2,), 32: (0.4,)}})
     corrector = CostCorrector(profile)
     for step in range(200):
-        corrector.observe(sample(step, 8, 1.21, draft_ms=0.75, draft_tokens=7, num_sampling=1))
+        corrector.observe([sample(step, 8, 1.21, draft_ms=0.75, draft_tokens=7, num_sampling=1)])
     corrector.update()
     model = corrector.model()
     assert model.draft[1][0] == pytest.approx(0.75, rel=0.05)
@@ -219,7 +219,7 @@ def test_what_was_learned_can_be_handed_over():
     for step in range(300):
         rows = [8, 16, 32][step % 3]
         ms = {8: 2.0, 16: 2.5, 32: 3.0}[rows]
-        first.observe(sample(step, rows, ms, draft_ms=0.9, draft_tokens=7))
+        first.observe([sample(step, rows, ms, draft_ms=0.9, draft_tokens=7)])
         if step % 16 == 15:
             first.update()
     first.update()
@@ -240,6 +240,10 @@ def test_terms_are_found_through_a_third_of_bad_samples():
     prior, is_signed = np.array([0.0, 1.0, 0.0]), np.array([True, False, False])
     got = fit_terms(terms, measured, prior, is_signed)
     np.testing.assert_allclose(got, [0.5, 2.0, 1e-3], rtol=0.05)
+    # Where it starts decides how long it takes, not where it ends.
+    start = np.array([3.0, 0.5, 1e-2])
+    again = fit_terms(terms, measured, prior, is_signed, start)
+    np.testing.assert_allclose(again, got, rtol=1e-3)
 
 
 def test_terms_that_samples_leave_open_stay_at_the_prior():

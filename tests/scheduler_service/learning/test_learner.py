@@ -9,10 +9,11 @@ from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS
+from specsched_scheduler.decision.finished import finished_steps
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import LearnedState, read_state, write_state
 from specsched_scheduler.learning.learner import ExecutorKind, Learner
-from specsched_scheduler.learning.pairing import Pairing, StepConfidences
+from specsched_scheduler.learning.pairing import DraftedSteps, Pairing
 
 K = 3
 PROFILE = CostModel(verify={1: (1.0,), 8: (1.2,), 16: (1.6,), 32: (2.4,)}, capture_limit=32)
@@ -21,8 +22,9 @@ KIND = ExecutorKind("model", "drafter", K, "print")
 
 def confidences(source_step_id, slots, generations=None, *, value=0.5, is_greedy=False):
     num = len(slots)
-    return StepConfidences(
-        source_step_id=source_step_id,
+    return DraftedSteps(
+        source_step_id=np.array([source_step_id]),
+        row_begin=np.array([0, num]),
         slot_id=np.array(slots, dtype=np.uint32),
         generation=np.array(generations or [1] * num, dtype=np.uint32),
         is_greedy=np.full(num, is_greedy),
@@ -51,6 +53,17 @@ def report(step_id, slots, generations=None, **changes):
     return StepReport(**(values | changes))
 
 
+NOTHING = confidences(0, []).since(1)
+
+
+def take(pairing, *reports):
+    return pairing.take(finished_steps(reports))
+
+
+def observe(learner, *reports, drafted=NOTHING):
+    learner.observe(finished_steps(reports), drafted)
+
+
 def counts(pairing):
     return pairing.num_paired, pairing.num_unpaired, pairing.num_altered
 
@@ -59,7 +72,7 @@ def test_drafts_are_those_of_the_step_before():
     pairing = Pairing()
     pairing.add(confidences(6, [0, 1], value=0.6))
     pairing.add(confidences(7, [0, 1], value=0.7))
-    _, observations = pairing.take(report(8, [0, 1]))
+    _, observations = take(pairing, report(8, [0, 1]))
     assert 1.0 / (1.0 + np.exp(-observations.logit)) == pytest.approx(0.7)
     assert counts(pairing) == (2, 0, 0)
 
@@ -69,7 +82,7 @@ def test_rows_are_found_by_slot_and_generation_in_any_order():
     step = confidences(1, [4, 2, 9], [1, 5, 1])
     step.confidence[:, 0] = [0.4, 0.2, 0.9]
     pairing.add(step)
-    of_class, observations = pairing.take(report(2, [9, 2, 4, 7], [1, 6, 1, 1]))
+    of_class, observations = take(pairing, report(2, [9, 2, 4, 7], [1, 6, 1, 1]))
     found = 1.0 / (1.0 + np.exp(-observations.logit[:, 0]))
     assert found == pytest.approx([0.9, 0.4])
     assert of_class.tolist() == [SAMPLED, SAMPLED]
@@ -80,23 +93,24 @@ def test_rows_are_found_by_slot_and_generation_in_any_order():
 def test_a_report_teaches_once_and_without_confidences_never():
     pairing = Pairing()
     pairing.add(confidences(1, [0]))
-    assert pairing.take(report(2, [0])) is not None
-    assert pairing.take(report(2, [0])) is None
-    assert pairing.take(report(3, [0])) is None
+    assert take(pairing, report(2, [0])) is not None
+    assert take(pairing, report(2, [0])) is None
+    assert take(pairing, report(3, [0])) is None
     assert counts(pairing) == (1, 2, 0)
 
 
 def test_altered_and_unverified_drafts_are_left_out():
     pairing = Pairing()
     pairing.add(confidences(1, [0, 1, 2]))
-    _, observations = pairing.take(
+    _, observations = take(
+        pairing,
         report(
             2,
             [0, 1, 2],
             teaches=np.array([True, False, True]),
             num_verified=np.array([2, 3, 0], dtype=np.uint32),
             num_accepted=np.array([2, 1, 0], dtype=np.uint32),
-        )
+        ),
     )
     assert observations.num_verified.tolist() == [2]
     assert counts(pairing) == (1, 0, 1)
@@ -107,13 +121,13 @@ def test_what_is_no_probability_is_not_known():
     step = confidences(1, [0])
     step.confidence[0] = [0.5, 1.5, np.nan]
     pairing.add(step)
-    _, observations = pairing.take(report(2, [0]))
+    _, observations = take(pairing, report(2, [0]))
     assert np.isfinite(observations.logit[0]).tolist() == [True, False, False]
 
 
 def teach(learner, num_steps, *, begin=1, **changes):
     for step in range(begin, begin + num_steps):
-        learner.observe([report(step + 1, range(8), **changes)], [confidences(step, range(8))])
+        observe(learner, report(step + 1, range(8), **changes), drafted=confidences(step, range(8)))
         learner.update()
 
 
@@ -130,7 +144,7 @@ def test_the_cost_of_drafts_goes_with_the_length_that_the_next_report_tells():
         asked = 1 if step % 2 else K
         next_is_short = not step % 2
         ms = 0.8 if next_is_short else 1.0
-        learner.observe([report(step, range(8), asked_draft_tokens=asked, draft_ms=ms)], [])
+        observe(learner, report(step, range(8), asked_draft_tokens=asked, draft_ms=ms))
         learner.update()
     ratios = learner.corrector.correction().draft_ratios
     assert ratios[1] == pytest.approx(1.6, rel=0.1)
@@ -218,7 +232,7 @@ def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
     teach(learner, 10, begin=61)
     assert learner.draft_length.plan == (0, 0, 0, MIN_PROBE_STEPS)
     for step in range(71, 81):
-        learner.observe([report(step, [0])], [])
+        observe(learner, report(step, [0]))
     assert learner.draft_length.plan.draft_tokens == K  # nothing is known of one request
 
 
@@ -248,3 +262,65 @@ def test_a_start_is_kept_until_there_is_evidence():
     learner = Learner(KIND, PROFILE, start)
     teach(learner, 20)
     assert learner.calibrator.calibration.equals(start)
+
+
+def random_steps(rng, num_steps):
+    """Reports of some requests and confidences for most of them, in other orders, some late."""
+    reports, drafted = [], NOTHING
+    for step_id in range(1, num_steps + 1):
+        slots = rng.permutation(6)[: rng.integers(1, 7)]
+        rows = confidences(step_id - 1, rng.permutation(slots)[: rng.integers(1, 7)])
+        rows.confidence[:] = rng.uniform(0.0, 1.02, rows.confidence.shape)
+        rows.is_greedy[:] = rng.random(len(rows.is_greedy)) < 0.5
+        drafted = drafted.followed_by(rows if rng.random() < 0.9 else NOTHING)
+        num_verified = rng.integers(0, K + 1, len(slots))
+        changes = {
+            "num_tokens": int(rng.integers(0, 32)),
+            "padded_num_tokens": int(rng.integers(1, 32)),
+            "verify_ms": float(rng.uniform(1.0, 3.0)),
+            "draft_ms": float(rng.uniform(0.0, 0.2)),
+            "num_verified": num_verified.astype(np.uint32),
+            "num_accepted": rng.integers(0, num_verified + 1).astype(np.uint32),
+            "teaches": rng.random(len(slots)) < 0.9,
+        }
+        reports.append(report(step_id, slots, **changes))
+    return reports, drafted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_steps_at_once_teach_what_they_teach_one_by_one(seed):
+    rng = np.random.default_rng(seed)
+    at_once, one_by_one = Learner(KIND, PROFILE), Learner(KIND, PROFILE)
+    seen = {at_once: [], one_by_one: []}
+    for learner, paired in seen.items():
+        learner.on_paired = paired.append
+    reports, drafted = random_steps(rng, 400)
+    begin = 0
+    while begin < len(reports):
+        end = begin + int(rng.integers(1, 40))
+        is_new = (drafted.source_step_id >= begin) & (drafted.source_step_id < end)
+        first, num = int(np.argmax(is_new)), int(is_new.sum())
+        observe(at_once, *reports[begin:end], drafted=part_of(drafted, first, num))
+        for each in reports[begin:end]:
+            steps = np.flatnonzero(drafted.source_step_id == each.step_id - 1)
+            its = part_of(drafted, steps[0], 1) if len(steps) else NOTHING
+            observe(one_by_one, each, drafted=its)
+        assert at_once.update() == one_by_one.update()
+        begin = end
+    assert counts(at_once.pairing) == counts(one_by_one.pairing)
+    for column in ("logit", "num_verified", "num_accepted", "group"):
+        together, apart = (
+            np.concatenate([getattr(observations, column) for _, observations in paired])
+            for paired in seen.values()
+        )
+        np.testing.assert_array_equal(together, apart)
+    assert at_once.calibrator.calibration.equals(one_by_one.calibrator.calibration)
+    assert at_once.corrector.correction() == one_by_one.corrector.correction()
+    assert at_once.corrector.num_steps == one_by_one.corrector.num_steps > 300
+    assert at_once.draft_length.plan == one_by_one.draft_length.plan
+
+
+def part_of(drafted, first, num):
+    rest = drafted.since(first)
+    rows = (each[: rest.row_begin[num]] for each in rest[2:])
+    return DraftedSteps(rest.source_step_id[:num], rest.row_begin[: num + 1], *rows)

@@ -13,6 +13,7 @@ from specsched_protocol.shm import ABI_VERSION, RegionError, plan_arrays
 from specsched_protocol.shm.plan_arrays import NUM_REQUESTS
 from specsched_scheduler.decision.codes import DecisionFlags, ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.finished import reports_of
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner import (
     PlannedStep,
@@ -241,14 +242,14 @@ def test_reports_are_drained_once_and_losses_counted(rig: Rig):
     planner = rig.attach()
     for step_id in (2, 3):
         rig.transport.report(make_report(step_id))
-    reports = planner.drain_reports()
+    reports = reports_of(planner.drain_reports())
     assert [report.step_id for report in reports] == [2, 3]
     assert (reports[0].verify_ms, reports[0].draft_ms) == (1.5, 0.25)
     assert reports[0].num_accepted.tolist() == [1, 1]
-    assert planner.drain_reports() == []
+    assert reports_of(planner.drain_reports()) == []
     for step_id in range(4, 10):
         rig.transport.report(make_report(step_id))
-    assert [report.step_id for report in planner.drain_reports()] == [6, 7, 8, 9]
+    assert [report.step_id for report in reports_of(planner.drain_reports())] == [6, 7, 8, 9]
     counters = planner.counters()
     assert (counters.num_reports, counters.num_lost_reports) == (6, 2)
 

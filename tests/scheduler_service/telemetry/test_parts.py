@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from specsched_protocol.histogram import Histogram
 from specsched_protocol.plan import StepDecision, StepReport
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.finished import finished_steps
 from specsched_scheduler.learning.calibration.observations import Observations, to_logit
 from specsched_scheduler.learning.calibration.parameters import Calibration
-from specsched_scheduler.learning.pairing import StepConfidences
+from specsched_scheduler.learning.pairing import DraftedSteps
 from specsched_scheduler.planner import RecentDecision
 from specsched_scheduler.telemetry.decisions import NUM_SECONDS, DecisionLog
 from specsched_scheduler.telemetry.freezing import FreezeWatch
@@ -21,10 +23,11 @@ from specsched_scheduler.telemetry.steps import StepJudge
 # ===================== Freezing =====================
 
 
-def confidences(step_id: int, rows: dict[int, list[float]], generation: int = 1) -> StepConfidences:
+def confidences(step_id: int, rows: dict[int, list[float]], generation: int = 1) -> DraftedSteps:
     """Confidences by slot."""
-    return StepConfidences(
-        source_step_id=step_id,
+    return DraftedSteps(
+        source_step_id=np.array([step_id]),
+        row_begin=np.array([0, len(rows)]),
         slot_id=np.array(list(rows), dtype=np.uint32),
         generation=np.full(len(rows), generation, dtype=np.uint32),
         is_greedy=np.zeros(len(rows), dtype=np.bool_),
@@ -32,10 +35,14 @@ def confidences(step_id: int, rows: dict[int, list[float]], generation: int = 1)
     )
 
 
-def frozen(*steps: StepConfidences, **options: bool) -> int | None:
-    watch = FreezeWatch(**options)
-    watch.observe(steps)
-    return watch.num_steps
+def frozen(*steps: DraftedSteps, **options: bool) -> int | None:
+    """What is counted, the same whether steps come one by one or all at once."""
+    one_by_one, at_once = FreezeWatch(**options), FreezeWatch(**options)
+    for step in steps:
+        one_by_one.observe(step)
+    at_once.observe(functools.reduce(DraftedSteps.followed_by, steps))
+    assert one_by_one.num_steps == at_once.num_steps
+    return at_once.num_steps
 
 
 def test_the_same_bits_count_and_others_begin_anew():
@@ -164,12 +171,12 @@ def reported(step_id: int, verified=(3, 3), accepted=(2, 0), ms: float = 5.0) ->
 def test_a_step_is_judged_once_its_report_is_there():
     judge = StepJudge()
     judge.decided([decided(5), decided(6)])
-    judged = judge.finished([reported(4), reported(5)], TABLE, is_followed=True)
+    judged = judge.finished(finished_steps([reported(4), reported(5)]), TABLE, is_followed=True)
     assert [step.step_id for step in judged] == [5]
     assert (judge.num_steps, judge.predicted_s, judge.measured_s) == (1, 0.004, 0.005)
     # Four tokens of two requests: two steps of two rows, 2 ms each by the staircase.
     assert judge.plain_s == pytest.approx(0.004)
-    assert judge.finished([reported(5)], TABLE, is_followed=True) == []
+    assert judge.finished(finished_steps([reported(5)]), TABLE, is_followed=True) == []
 
 
 @pytest.mark.parametrize(
@@ -183,9 +190,9 @@ def test_a_step_is_judged_once_its_report_is_there():
 def test_what_cannot_be_compared_is_left_out(how, decision, report):
     judge = StepJudge()
     judge.decided([decision])
-    assert judge.finished([report], TABLE, is_followed=True) == [], how
+    assert judge.finished(finished_steps([report]), TABLE, is_followed=True) == [], how
     judge.decided([decided(5)])
-    assert judge.finished([reported(5)], TABLE, is_followed=False) == []
+    assert judge.finished(finished_steps([reported(5)]), TABLE, is_followed=False) == []
     assert judge.num_steps == 0
 
 

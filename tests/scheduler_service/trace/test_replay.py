@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from specsched_protocol.hindsight import Hindsight, StepOutcome
+from specsched_protocol.plan import StepReport
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
+from specsched_scheduler.decision.finished import reports_of
 from specsched_scheduler.learning.errors import TraceError
-from specsched_scheduler.planner import PlannerConfig
+from specsched_scheduler.planner import Planner, PlannerConfig
 from specsched_scheduler.policies import build_policy
 from specsched_scheduler.replay_command import replay as replay_command
 from specsched_scheduler.trace import TraceConfig, open_recorder, trace_metadata
@@ -40,6 +42,10 @@ HELLO = pb.Hello(
 )
 
 
+def drained(planner: Planner) -> list[StepReport]:
+    return reports_of(planner.drain_reports())
+
+
 def record(directory: Path, num_steps: int, **limits: int) -> int:
     """Decide so many steps with a real planner, report each, record them; steps left out."""
     rig = Rig(directory)
@@ -51,7 +57,7 @@ def record(directory: Path, num_steps: int, **limits: int) -> int:
             rig.plan(make_request(step), make_rows(step - 2))
             rig.transport.report(make_report(step))
             reports = []
-            wait_until(lambda: bool(reports.extend(planner.drain_reports()) or reports))  # noqa: B023
+            wait_until(lambda: bool(reports.extend(drained(planner)) or reports))  # noqa: B023
             recorder.observe(planner.drain_steps()[0], reports, 0)
     finally:
         rig.close()

@@ -13,7 +13,8 @@ requests says little of one. A batch size not seen before begins with full draft
 
 from __future__ import annotations
 
-from specsched_scheduler.decision.draft_length.learner import DraftLength, LoadState
+from specsched_scheduler.decision.draft_length.learner import DraftLength
+from specsched_scheduler.decision.draft_length.loads import LoadState
 from specsched_scheduler.decision.draft_length.plan import DraftLengthPlan, next_draft_tokens
 
 __all__ = ["DraftLength", "DraftLengthPlan", "LoadState", "next_draft_tokens"]

@@ -1,59 +1,60 @@
-"""What one step tells of its drafts, position by position."""
+"""Compiled: what one step tells of its drafts, position by position."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from specsched_protocol.plan import StepReport
+from specsched_protocol.compiling import njit
+from specsched_protocol.shm.report_ring import (
+    CONTEXT_TOKENS,
+    NUM_PREFILL_TOKENS,
+    NUM_SAMPLING,
+    NUM_TOKENS,
+)
 
-from specsched_scheduler.decision.cost import CostTable
-from specsched_scheduler.decision.reference import draft_ms_by_length, verify_ms
+from specsched_scheduler.decision._price import draft_ms_at, verify_ms_at
 
-__all__ = ["Floats", "Outcome", "outcome_of"]
-
-Floats = npt.NDArray[np.float64]
-
-
-class Outcome(NamedTuple):
-    """gain, extra: float64 [k] each, see the package; only the first `num_known` positions count,
-    those that drafts of this step and of the one before reached."""
-
-    gain: Floats
-    extra: Floats
-    num_sampling: int
-    num_known: int
-
-    def speed(self) -> float:
-        """That of the drafts as they were, against none."""
-        gain, extra = self.gain[: self.num_known].sum(), self.extra[: self.num_known].sum()
-        return float((1.0 + gain) / (1.0 + extra))
+__all__ = ["outcome_of", "speed_of"]
 
 
-def outcome_of(
-    report: StepReport, table: CostTable, max_draft_tokens: int, num_known: int
-) -> Outcome:
-    """Accepted drafts per request, and their price, of one step with `num_sampling` > 0.
+@njit(cache=True, nogil=True)
+def outcome_of(steps: Any, step: int, table: Any, gain: Any, extra: Any) -> None:
+    """Accepted drafts per request, and their price, of one of FinishedSteps that samples.
 
-    The time is that of the cost model for the rows that were run, so that a hiccup of the machine
-    teaches nothing; a prefill chunk is charged to nobody, as in the decision.
+    gain, extra: float64 [k] out, see the package. The time is that of the cost model for the rows
+    that were run, so that a hiccup of the machine teaches nothing; a prefill chunk is charged to
+    nobody, as in the decision.
     """
-    num_sampling = report.num_sampling
-    num_reached = _at_least(report.num_verified, max_draft_tokens)
-    num_rows = report.num_tokens - int(report.num_verified.sum())
-    rows = num_rows + np.concatenate([[0], np.cumsum(num_reached)])
-    without_chunk = verify_ms(table, np.array([num_rows - report.num_prefill_tokens]))[0]
-    relative = report.context_tokens - table.profiled_context * num_sampling
+    num_sampling = steps.words[NUM_SAMPLING, step]
+    num_rows = steps.words[NUM_TOKENS, step]
+    gain[:] = 0.0
+    extra[:] = 0.0  # at first the drafts that a position had
+    for row in range(steps.row_begin[step], steps.row_begin[step + 1]):
+        num_rows -= steps.num_verified[row]
+        for position in range(len(gain)):
+            if position < steps.num_verified[row]:
+                extra[position] += 1.0
+            if position < steps.num_accepted[row]:
+                gain[position] += 1.0
+    num_rows = max(num_rows, 0)
+    num_plain_rows = max(num_rows - steps.words[NUM_PREFILL_TOKENS, step], 0)
+    relative = steps.words[CONTEXT_TOKENS, step] - table.profiled_context * num_sampling
+    without_chunk = verify_ms_at(table, num_plain_rows)
     base_ms = max(without_chunk + table.context_ms_per_token * relative, without_chunk / 10.0)
-    drafts = draft_ms_by_length(table, num_sampling, max_draft_tokens)
-    gain = _at_least(report.num_accepted, max_draft_tokens) / num_sampling
-    extra = np.diff(verify_ms(table, rows) + drafts) / base_ms
-    return Outcome(gain, extra, num_sampling, num_known)
+    before_ms = verify_ms_at(table, num_rows)
+    for position in range(len(gain)):
+        gain[position] /= num_sampling
+        num_rows += int(extra[position])
+        step_ms = verify_ms_at(table, num_rows) + draft_ms_at(table, num_sampling, position + 1)
+        extra[position] = (step_ms - before_ms) / base_ms
+        before_ms = step_ms
 
 
-def _at_least(counts: npt.NDArray[np.uint32], max_draft_tokens: int) -> npt.NDArray[np.int64]:
-    """int64 [k]: how many counts exceed 0, 1, ..., k - 1."""
-    occurrences = np.bincount(counts, minlength=max_draft_tokens + 1)
-    exceeding: npt.NDArray[np.int64] = np.cumsum(occurrences[::-1])[::-1][1:]
-    return exceeding[:max_draft_tokens]
+@njit(cache=True, nogil=True)
+def speed_of(gain: Any, extra: Any, num_positions: int) -> Any:
+    """Of drafts of so many positions, against none."""
+    gains, extras = 0.0, 0.0
+    for position in range(num_positions):
+        gains += gain[position]
+        extras += extra[position]
+    return (1.0 + gains) / (1.0 + extras)

@@ -10,15 +10,22 @@ it, by what the last ones brought, and else one in sixteen.
 
 from __future__ import annotations
 
+from typing import Any
+
+from specsched_protocol.compiling import njit
+
 from specsched_scheduler.decision.cost import CostTable
-from specsched_scheduler.decision.draft_length.outcome import Floats, Outcome
+from specsched_scheduler.decision.draft_length.loads import (
+    MAX_PROBE_PERIOD,
+    MAX_PROBE_PERIOD_OFF,
+    LoadStates,
+    min_probe_period,
+)
+from specsched_scheduler.decision.draft_length.outcome import speed_of
 from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS, DraftLengthPlan
 
-__all__ = ["Probing"]
+__all__ = ["observe_probe", "plan_at", "probe_soon"]
 
-MIN_PROBE_PERIOD, MAX_PROBE_PERIOD_OFF, MAX_PROBE_PERIOD = 32, 128, 512
-"""Steps from probe to probe: the limits of the last two are without drafts, and with some. Between
-the first two, never fewer than there are requests: a probe of many tells more, and costs more."""
 MAX_PROBE_STEPS = 10
 """Steps of a probe that follows a promising one, at most."""
 FOLLOW_UP_REQUEST_STEPS = 64
@@ -29,59 +36,55 @@ _HOPE = 1.02
 """By how much that may have changed since."""
 
 
-class Probing:
-    """The probes at one batch size. period: steps from one to the next."""
-
-    def __init__(self, max_draft_tokens: int, num_requests: int) -> None:
-        self._max_draft_tokens = max_draft_tokens
-        self._min_period = min(max(MIN_PROBE_PERIOD, num_requests), MAX_PROBE_PERIOD_OFF)
-        self.period, self._steps = self._min_period, MIN_PROBE_STEPS
-        self._num_probes = 0
-        self._speeds: list[float] = []  # of the steps of the probe that is under way
-
-    def restart(self) -> None:
-        """Probe soon: the length or the load is another."""
-        self.period, self._steps = self._min_period, MIN_PROBE_STEPS
-        self._speeds.clear()
-
-    def go_on(self, period: int) -> None:
-        """Probe as often as was found to be enough elsewhere."""
-        self.period = period
-
-    def observe(self, outcome: Outcome, draft_tokens: int, worth_it: float) -> None:
-        """A step is over. worth_it: speed from which longer drafts than `draft_tokens` are."""
-        if outcome.num_known > draft_tokens:
-            self._speeds.append(outcome.speed())
-        elif self._speeds:
-            is_promising = sum(self._speeds) / len(self._speeds) > worth_it
-            self._conclude(is_promising, draft_tokens, outcome.num_sampling)
-
-    def plan(self, draft_tokens: int, speed: Floats, table: CostTable) -> DraftLengthPlan:
-        """Drafts of `draft_tokens`, and the probes between them. speed: by length, as learned."""
-        if draft_tokens == self._max_draft_tokens:
-            return DraftLengthPlan(draft_tokens, 0, draft_tokens)
-        tokens = self._probe_tokens(draft_tokens, speed, table)
-        return DraftLengthPlan(draft_tokens, self.period, tokens, self._steps)
-
-    def _conclude(self, is_promising: bool, draft_tokens: int, num_sampling: int) -> None:
-        self._speeds.clear()
-        self._num_probes += 1
-        if is_promising:
-            self.period, self._steps = self._min_period, _follow_up_steps(num_sampling)
-        else:
-            limit = MAX_PROBE_PERIOD if draft_tokens else MAX_PROBE_PERIOD_OFF
-            self.period, self._steps = min(2 * self.period, limit), MIN_PROBE_STEPS
-
-    def _probe_tokens(self, draft_tokens: int, speed: Floats, table: CostTable) -> int:
-        longer = table.short_draft_tokens[table.short_draft_tokens > draft_tokens]
-        if not len(longer):
-            return self._max_draft_tokens
-        could_be = speed[longer[0] + 1 :].max(initial=0.0) * _HOPE > speed[draft_tokens]
-        every = FULL_PROBES if could_be else FULL_PROBES_HOPELESS
-        is_full = self._num_probes % every == every - 1
-        return self._max_draft_tokens if is_full else int(longer[0])
+@njit(cache=True, nogil=True)
+def probe_soon(loads: Any, load: int) -> None:
+    """The length or the load is another."""
+    loads.probe_period[load] = min_probe_period(load)
+    loads.probe_steps[load] = MIN_PROBE_STEPS
+    loads.num_probed[load] = 0
+    loads.probed_speed[load] = 0.0
 
 
-def _follow_up_steps(num_sampling: int) -> int:
-    num_taught = -(-FOLLOW_UP_REQUEST_STEPS // num_sampling)
-    return min(MIN_PROBE_STEPS - 1 + num_taught, MAX_PROBE_STEPS)
+@njit(cache=True, nogil=True)
+def observe_probe(  # noqa: PLR0917 - nopython code has no keywords worth their cost
+    loads: Any, load: int, gain: Any, extra: Any, num_sampling: int, num_known: int, worth_it: float
+) -> None:
+    """A step is over. worth_it: speed from which longer drafts than the present ones are."""
+    if num_known > loads.draft_tokens[load]:
+        loads.num_probed[load] += 1
+        loads.probed_speed[load] += speed_of(gain, extra, num_known)
+        return
+    if loads.num_probed[load] == 0:
+        return
+    is_promising = loads.probed_speed[load] / loads.num_probed[load] > worth_it
+    loads.num_probes[load] += 1
+    period = loads.probe_period[load]
+    probe_soon(loads, load)
+    if is_promising:
+        num_taught = -(-FOLLOW_UP_REQUEST_STEPS // num_sampling)
+        loads.probe_steps[load] = min(MIN_PROBE_STEPS - 1 + num_taught, MAX_PROBE_STEPS)
+    else:
+        limit = MAX_PROBE_PERIOD if loads.draft_tokens[load] > 0 else MAX_PROBE_PERIOD_OFF
+        loads.probe_period[load] = min(2 * period, limit)
+
+
+def plan_at(loads: LoadStates, load: int, table: CostTable) -> DraftLengthPlan:
+    """Drafts of the length that is best there, and the probes between them."""
+    draft_tokens, max_draft_tokens = int(loads.draft_tokens[load]), loads.gain.shape[1]
+    if draft_tokens == max_draft_tokens:
+        return DraftLengthPlan(draft_tokens, 0, draft_tokens)
+    tokens = _probe_tokens(loads, load, table)
+    period, steps = int(loads.probe_period[load]), int(loads.probe_steps[load])
+    return DraftLengthPlan(draft_tokens, period, tokens, steps)
+
+
+def _probe_tokens(loads: LoadStates, load: int, table: CostTable) -> int:
+    draft_tokens, max_draft_tokens = int(loads.draft_tokens[load]), int(loads.gain.shape[1])
+    longer = table.short_draft_tokens[table.short_draft_tokens > draft_tokens]
+    if not len(longer):
+        return max_draft_tokens
+    speed = loads.speed[load]
+    could_be = speed[longer[0] + 1 :].max(initial=0.0) * _HOPE > speed[draft_tokens]
+    every = FULL_PROBES if could_be else FULL_PROBES_HOPELESS
+    is_full = loads.num_probes[load] % every == every - 1
+    return max_draft_tokens if is_full else int(longer[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,18 +47,23 @@ def held_out_gain(
     """
     _, index = np.unique(group, return_inverse=True)
     num_groups = int(index.max()) + 1
-    weights = np.random.default_rng(_SEED).multinomial(
-        num_groups, np.full(num_groups, 1.0 / num_groups), size=_NUM_RESAMPLES
-    )
-    errors = [_excess_by_group(p, outcome, index, num_groups) for p in (before, after)]
-    error_before, error_after = (np.abs(each.sum(axis=0)).sum() for each in errors)
-    resampled = np.abs(weights @ errors[0]).sum(axis=1) - np.abs(weights @ errors[1]).sum(axis=1)
     loss_gain = np.bincount(index, _log_loss(before, outcome) - _log_loss(after, outcome))
+    by_group = [_excess_by_group(each, outcome, index, num_groups) for each in (before, after)]
+    error_before, error_after = (float(np.abs(each.sum(axis=0)).sum()) for each in by_group)
+    error_gains, loss_gains = _resampled_gains(_resamples(num_groups), *by_group, loss_gain)
     return HeldOutGain(
-        error_z=float((error_before - error_after) / max(resampled.std(), _TINY)),
-        loss_z=float(loss_gain.sum() / max((weights @ loss_gain).std(), _TINY)),
-        error_before=float(error_before) / (NUM_BINNINGS * len(before)),
+        error_z=(error_before - error_after) / max(float(error_gains.std()), _TINY),
+        loss_z=float(loss_gain.sum()) / max(float(loss_gains.std()), _TINY),
+        error_before=error_before / (NUM_BINNINGS * len(before)),
     )
+
+
+@lru_cache(maxsize=8)
+def _resamples(num_groups: int) -> npt.NDArray[np.int64]:
+    """How often each group is in each resample, int64 [n, num_groups]."""
+    shares = np.full(num_groups, 1.0 / num_groups)
+    generator = np.random.default_rng(_SEED)
+    return generator.multinomial(num_groups, shares, size=_NUM_RESAMPLES)
 
 
 def _log_loss(predicted: Floats, outcome: Floats) -> Floats:
@@ -73,3 +79,28 @@ def _excess_by_group(predicted: Any, outcome: Any, index: Any, num_groups: int) 
     for row in range(len(predicted)):
         add_excess(predicted[row], outcome[row], sums[index[row]])
     return sums
+
+
+@njit(cache=True, nogil=True)
+def _resampled_gains(weights: Any, before: Any, after: Any, loss_gain: Any) -> Any:
+    """(gain in calibration error, gain in log loss) of each resample, float64 [n] each.
+
+    weights: of `_resamples`. No matrix product: BLAS would wake threads for it, which spin on cores
+    that steps are computed on.
+    """
+    num_resamples, num_groups = weights.shape
+    errors, losses = np.zeros(num_resamples), np.zeros(num_resamples)
+    excess_before, excess_after = np.zeros(NUM_ERROR_BINS), np.zeros(NUM_ERROR_BINS)
+    for resample in range(num_resamples):
+        excess_before[:] = 0.0
+        excess_after[:] = 0.0
+        for group in range(num_groups):
+            weight = weights[resample, group]
+            if weight == 0:
+                continue
+            losses[resample] += weight * loss_gain[group]
+            for error_bin in range(NUM_ERROR_BINS):
+                excess_before[error_bin] += weight * before[group, error_bin]
+                excess_after[error_bin] += weight * after[group, error_bin]
+        errors[resample] = np.abs(excess_before).sum() - np.abs(excess_after).sum()
+    return errors, losses

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision.calibration import GREEDY, NUM_CLASSES, SAMPLED
 from specsched_scheduler.learning.calibration.drift import find_change
@@ -24,14 +26,15 @@ __all__ = ["ClassProgress", "OnlineCalibrator", "OnlineConfig", "PositionShare"]
 
 @dataclass(frozen=True, slots=True)
 class OnlineConfig:
-    """max_rows: memory of each class. refit_rows: new rows before its next fit, at least an eighth
-    of those in memory.
+    """max_rows: memory of each class. look_rows: new rows before it is asked again if the traffic
+    changed, at least an eighth of those in memory. Where it did not, a fit waits until a third of
+    those in memory are new: it would come out about the same.
 
     fit: the caution of each fit; by log loss alone, so that it takes milliseconds.
     """
 
     max_rows: int = 8192
-    refit_rows: int = 256
+    look_rows: int = 256
     fit: FitConfig = field(
         default_factory=lambda: FitConfig(min_rows=128, num_folds=4, refines=False)
     )
@@ -71,6 +74,7 @@ class OnlineCalibrator:
         self.progress = tuple(ClassProgress() for _ in range(NUM_CLASSES))
         self._memory = [_empty(max_draft_tokens) for _ in range(NUM_CLASSES)]
         self._pending: list[list[Observations]] = [[] for _ in range(NUM_CLASSES)]
+        self._num_unfitted = [0] * NUM_CLASSES
 
     def observe(self, sampling_class: npt.NDArray[np.integer], observations: Observations) -> None:
         """Add rows that may teach. sampling_class: integers [n]."""
@@ -85,9 +89,9 @@ class OnlineCalibrator:
         """Refit each class that has enough new rows; whether the calibration changed."""
         before = self.calibration
         for of_class in (GREEDY, SAMPLED):
-            needed = max(self._config.refit_rows, len(self._memory[of_class]) // 8)
+            needed = max(self._config.look_rows, len(self._memory[of_class]) // 8)
             if sum(map(len, self._pending[of_class])) >= needed:
-                self._refit(of_class)
+                self._look(of_class)
         return not self.calibration.equals(before)
 
     def shares(self, of_class: int) -> list[PositionShare]:
@@ -118,19 +122,27 @@ class OnlineCalibrator:
         k = calibration.max_draft_tokens
         self._memory = [_empty(k) for _ in range(NUM_CLASSES)]
         self._pending = [[] for _ in range(NUM_CLASSES)]
+        self._num_unfitted = [0] * NUM_CLASSES
 
-    def _refit(self, of_class: int) -> None:
-        rows = _concatenate([self._memory[of_class], *self._pending[of_class]])
-        rows = rows.rows(slice(max(0, len(rows) - self._config.max_rows), None))
+    def _look(self, of_class: int) -> None:
+        """Take the new rows into the memory; refit where they are many or come from elsewhere."""
+        new = _concatenate(self._pending[of_class])
         self._pending[of_class] = []
-        progress = self.progress[of_class]
+        self._num_unfitted[of_class] += len(new)
+        rows = _concatenate([self._memory[of_class], new])
+        rows = rows.rows(slice(max(0, len(rows) - self._config.max_rows), None))
         change = find_change(self._expected(of_class, rows), rows.num_accepted.astype(np.float64))
         if change:
-            progress.num_changes += 1
+            self.progress[of_class].num_changes += 1
             rows = rows.rows(slice(change, None))
         self._memory[of_class] = rows
-        fit = fit_class(rows, self._config.fit)
-        progress.num_refits += 1
+        if change or 3 * self._num_unfitted[of_class] >= len(rows):
+            self._refit(of_class)
+
+    def _refit(self, of_class: int) -> None:
+        fit = fit_class(self._memory[of_class], self._config.fit)
+        self._num_unfitted[of_class] = 0
+        self.progress[of_class].num_refits += 1
         # A position too rare to judge keeps what it has: it was learned, or handed over.
         is_unknown = np.isnan(fit.z)
         temperature = np.where(is_unknown, self.calibration.temperature[of_class], fit.temperature)
@@ -139,12 +151,26 @@ class OnlineCalibrator:
 
     def _expected(self, of_class: int, rows: Observations) -> npt.NDArray[np.float64]:
         """Drafts expected to be accepted among those verified, by the calibration in force."""
-        calibration = self.calibration
-        reach = survival(
-            rows.logit, calibration.temperature[of_class], calibration.intercept[of_class]
+        temperature = self.calibration.temperature[of_class]
+        intercept = self.calibration.intercept[of_class]
+        expected: npt.NDArray[np.float64] = _expected_drafts(
+            rows.logit, rows.num_verified, temperature, intercept
         )
-        verified = np.arange(rows.max_draft_tokens) < rows.num_verified[:, None]
-        return np.asarray(np.where(verified, np.nan_to_num(reach), 0.0).sum(axis=1))
+        return expected
+
+
+@njit(cache=True, nogil=True)
+def _expected_drafts(logit: Any, num_verified: Any, temperature: Any, intercept: Any) -> Any:
+    expected = np.zeros(len(logit))
+    for row in range(len(logit)):
+        survival = 1.0
+        for position in range(num_verified[row]):
+            value = logit[row, position] / temperature[position] + intercept[position]
+            if not np.isfinite(value):  # no confidence, so nothing is expected from here on
+                break
+            survival /= 1.0 + np.exp(-value)
+            expected[row] += survival
+    return expected
 
 
 def _empty(max_draft_tokens: int) -> Observations:

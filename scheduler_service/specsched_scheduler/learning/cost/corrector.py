@@ -20,6 +20,7 @@ the correction is the better one by more than noise is it used at all.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +37,7 @@ from specsched_scheduler.learning.cost.samples import CostSample, SampleWindow
 __all__ = ["CostCorrection", "CostCorrector"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _NUM_COLD_SAMPLES = 32
 """First steps of an executor: caches are cold and code is still being compiled."""
@@ -88,18 +90,21 @@ class CostCorrector:
         """Finished steps seen."""
         return self._num_seen
 
-    def observe(self, sample: CostSample) -> None:
-        """Take in one finished step; one that cannot be is left out."""
-        self._num_seen += 1
-        is_possible = 0.0 < sample.verify_ms < np.inf and sample.num_tokens > 0
-        if self._num_seen <= _NUM_COLD_SAMPLES or not is_possible or not self._table.has_model:
+    def observe(self, samples: Sequence[CostSample]) -> None:
+        """Take in finished steps, oldest first; those that cannot be are left out."""
+        first = self._num_seen + 1
+        self._num_seen += len(samples)
+        if not self._table.has_model:
             return
-        context = float(sample.context_tokens - self._profiled * sample.num_sampling)
-        region = self._regions.region_of(sample.num_tokens)
-        gain = self._judge(sample, region, context)
-        values = (float(sample.num_tokens), context, sample.verify_ms, float(self._num_seen), gain)
-        self._regions.add(region, self._num_seen, values)
-        self._drafts.observe(sample)
+        taken = [
+            (step, sample)
+            for step, sample in enumerate(samples, first)
+            if step > _NUM_COLD_SAMPLES
+            and 0.0 < sample.verify_ms < np.inf
+            and sample.num_tokens > 0
+        ]
+        if taken:
+            self._take(*zip(*taken, strict=True))
 
     def update(self) -> bool:
         """Refit; whether there was anything to learn from since the last time."""
@@ -113,7 +118,7 @@ class CostCorrector:
         context, measured = samples[:, CONTEXT], samples[:, MEASURED_MS]
         terms = np.stack([np.ones(len(base)), base, context], axis=1)
         prior = np.array([0.0, 1.0, self.profile.context.ms_per_token])
-        self._terms = fit_terms(terms, measured, prior, _IS_SIGNED)
+        self._terms = fit_terms(terms, measured, prior, _IS_SIGNED, self._terms)
         fitted = self._fitted(base)
         # Only the part that rows cost is a region's to answer for.
         rows_ms = np.maximum(measured - self._terms[2] * context, _MIN_SHARE * fitted)
@@ -181,8 +186,9 @@ class CostCorrector:
         verify = {}
         for size, samples in self.profile.verify.items():
             median = statistics.median(samples)
-            ratio = np.exp(self._regions.log_ratio(self._regions.region_of(size)))
-            factor = float(ratio * self._fitted(np.array([median]))[0]) / median
+            region = self._regions.regions_of(np.array([size]))
+            ratio = np.exp(self._regions.log_ratios(region))
+            factor = float((ratio * self._fitted(np.array([median])))[0]) / median
             verify[size] = tuple(factor * ms for ms in samples)
         return verify
 
@@ -191,26 +197,38 @@ class CostCorrector:
         fitted: Floats = np.maximum(offset + scale * base_ms, _MIN_SHARE * base_ms)
         return fitted
 
-    def _predict(self, rows: int, region: int, context: float) -> float:
-        base = verify_ms(self._table, np.array([rows]))
-        rows_ms = float(self._fitted(base)[0]) * float(np.exp(self._regions.log_ratio(region)))
-        return max(rows_ms + float(self._terms[2]) * context, _MIN_SHARE * rows_ms)
+    def _take(self, steps: tuple[int, ...], samples: tuple[CostSample, ...]) -> None:
+        num_tokens, num_sampling, context_tokens, verify_ms, *_ = (
+            np.array(column) for column in zip(*samples, strict=True)
+        )
+        context = context_tokens - self._profiled * num_sampling
+        regions = self._regions.regions_of(num_tokens)
+        off, gains = self._judge(num_tokens, regions, context, verify_ms)
+        columns = (regions, num_tokens, context, verify_ms, off, gains)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for step, row in zip(steps, rows, strict=True):
+            region, tokens, its_context, ms, its_off, gain = row
+            if self._num_at_update and self._regions.is_known(region):
+                self._recent.add(its_off)
+            self._regions.add(region, step, (tokens, its_context, ms, step, gain))
+        self._drafts.observe(samples)
 
-    def _judge(self, sample: CostSample, region: int, context: float) -> float:
-        """How much closer the correction comes than the profile to a step that neither has seen.
+    def _judge(
+        self, num_tokens: Ints, regions: Ints, context: Floats, measured_ms: Floats
+    ) -> tuple[Floats, Floats]:
+        """(how far the correction is off, how much closer it comes than the profile) by step.
 
-        In logs, and bounded so that one outlier does not decide; NaN before there is a correction.
+        Steps that neither has seen; in logs, the latter bounded so that one outlier does not
+        decide, and NaN before there is a correction.
         """
-        if self._num_at_update == 0:
-            return np.nan
-        predicted = self._predict(sample.num_tokens, region, context)
-        off = float(np.log(sample.verify_ms / predicted))
-        if self._regions.is_known(region):
-            self._recent.add(off)
-        base = float(verify_ms(self._table, np.array([sample.num_tokens]))[0])
-        profiled = max(base + self.profile.context.ms_per_token * context, _MIN_SHARE * base)
-        gain = abs(float(np.log(sample.verify_ms / profiled))) - abs(off)
-        return float(np.clip(gain, -_MAX_GAIN, _MAX_GAIN))
+        base = verify_ms(self._table, num_tokens)
+        rows_ms = self._fitted(base) * np.exp(self._regions.log_ratios(regions))
+        predicted = np.maximum(rows_ms + self._terms[2] * context, _MIN_SHARE * rows_ms)
+        profiled = base + self.profile.context.ms_per_token * context
+        off = np.log(measured_ms / predicted)
+        before = np.log(measured_ms / np.maximum(profiled, _MIN_SHARE * base))
+        gains = np.clip(np.abs(before) - np.abs(off), -_MAX_GAIN, _MAX_GAIN)
+        return off, gains if self._num_at_update else np.full(len(gains), np.nan)
 
     def _follow_change(self) -> None:
         if len(self._recent) < _NUM_RECENT:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from specsched_scheduler.decision._price import draft_ms_at
 from specsched_scheduler.decision.codes import NO_CAP
 from specsched_scheduler.decision.cost import CostModel, CostTable, Samples
-from specsched_scheduler.decision.reference import draft_ms
 from specsched_scheduler.learning.cost.robust import robust_ratio
 from specsched_scheduler.learning.cost.samples import CostSample, SampleWindow
 
@@ -31,15 +32,15 @@ class DraftCorrector:
         self._windows: dict[int, SampleWindow] = {}
         self._ratios: dict[int, float] = {}
 
-    def observe(self, sample: CostSample) -> None:
-        """Take in one finished step."""
-        if not sample.draft_tokens or not 0.0 < sample.draft_ms < np.inf:
-            return
-        length = next(each for each in self._lengths if each >= sample.draft_tokens)
-        predicted = draft_ms(self._table, sample.num_sampling, sample.draft_tokens)
-        if predicted > 0.0:
-            window = self._windows.setdefault(length, SampleWindow(_WINDOW_STEPS, 2))
-            window.add(sample.draft_ms, predicted)
+    def observe(self, samples: Iterable[CostSample]) -> None:
+        """Take in finished steps."""
+        for (num_sampling, draft_tokens), measured_ms in _by_draft(samples).items():
+            predicted = draft_ms_at(self._table, num_sampling, draft_tokens)
+            if predicted > 0.0:
+                length = next(each for each in self._lengths if each >= draft_tokens)
+                window = self._windows.setdefault(length, SampleWindow(_WINDOW_STEPS, 2))
+                for ms in measured_ms:
+                    window.add(ms, predicted)
 
     def update(self) -> None:
         """Renew the ratios."""
@@ -71,3 +72,12 @@ class DraftCorrector:
         places = {each: place for place, each in enumerate(self._lengths)}
         nearest = min(self._ratios, key=lambda each: abs(places[each] - places[length]))
         return self._ratios[nearest]
+
+
+def _by_draft(samples: Iterable[CostSample]) -> dict[tuple[int, int], list[float]]:
+    """(requests, length) -> measured ms, of the drafts that were made."""
+    measured: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.draft_tokens and 0.0 < sample.draft_ms < np.inf:
+            measured[sample.num_sampling, sample.draft_tokens].append(sample.draft_ms)
+    return measured

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.learning.cost.robust import median_beyond_noise
-from specsched_scheduler.learning.cost.samples import SampleWindow
 
-__all__ = ["CONTEXT", "GAIN", "MEASURED_MS", "ROWS", "STEP", "Regions"]
+__all__ = ["CONTEXT", "GAIN", "MEASURED_MS", "NUM_COLUMNS", "ROWS", "STEP", "Regions"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,66 +40,62 @@ class Regions:
 
     def __init__(self, profile: CostModel) -> None:
         self.sizes = np.array(sorted(profile.verify), dtype=np.int64)
+        num_regions = len(self.sizes)
         self._num_captured = int((self.sizes <= profile.capture_limit).sum())
         self._middles = np.sqrt(self.sizes[:-1] * self.sizes[1:].astype(np.float64))
-        self._samples = [SampleWindow(_NUM_SAMPLES, NUM_COLUMNS) for _ in self.sizes]
-        self._log_ratio = np.zeros(len(self.sizes))
-        self._is_learned = np.zeros(len(self.sizes), dtype=np.bool_)
-        self._last_logs: list[Floats] = [np.zeros(0) for _ in self.sizes]
-        self._num_visits = np.zeros(len(self.sizes), dtype=np.int64)
-        self.last_visit = np.full(len(self.sizes), -1, dtype=np.int64)
+        self._samples = np.zeros((num_regions, _NUM_SAMPLES, NUM_COLUMNS))
+        self._num_samples = np.zeros(num_regions, dtype=np.int64)
+        self._log_ratio = np.zeros(num_regions)
+        self._is_learned = np.zeros(num_regions, dtype=np.bool_)
+        self._newest_log = np.zeros(num_regions)
+        self._num_visits = np.zeros(num_regions, dtype=np.int64)
+        self.last_visit = np.full(num_regions, -1, dtype=np.int64)
 
-    def region_of(self, rows: int) -> int:
-        """Index of the region that `rows` is in."""
-        stair = int(np.searchsorted(self.sizes[: self._num_captured], rows))
-        if stair < self._num_captured:
-            return stair
-        return max(int(np.searchsorted(self._middles, rows)), self._num_captured - 1)
+    def regions_of(self, rows: Ints) -> Ints:
+        """Index of the region that each count of rows is in."""
+        stair = np.searchsorted(self.sizes[: self._num_captured], rows)
+        beyond = np.maximum(np.searchsorted(self._middles, rows), self._num_captured - 1)
+        return np.where(stair < self._num_captured, stair, beyond).astype(np.int64)
 
     def is_known(self, region: int) -> bool:
         """Whether its samples are enough to be surprised by another."""
-        return bool(self._is_learned[region]) and len(self._samples[region]) >= _KNOWN_SAMPLES
+        return bool(self._is_learned[region] and self._num_samples[region] >= _KNOWN_SAMPLES)
 
     def add(self, region: int, step: int, values: tuple[float, ...]) -> None:
         """Add a sample of `step`: a value for each column."""
-        self._samples[region].add(*values)
+        self._samples[region, self._num_samples[region] % _NUM_SAMPLES] = values
+        self._num_samples[region] += 1
         self._num_visits[region] += 1
         self.last_visit[region] = step
 
     def samples(self) -> Floats:
         """All of them, float64 [n, NUM_COLUMNS], region after region."""
-        if not self._samples:  # an executor that measured nothing
-            return np.zeros((0, NUM_COLUMNS))
-        return np.concatenate([window.rows() for window in self._samples])
+        return self._samples[self._is_kept()]
 
     def scale_before(self, step: int, factor: float) -> None:
         """Take samples from before `step` for `factor` times as long."""
-        for window in self._samples:
-            rows = window.rows()
-            rows[rows[:, STEP] <= step, MEASURED_MS] *= factor
+        self._samples[self._samples[:, :, STEP] <= step, MEASURED_MS] *= factor
 
     def learn(self, log_ratio: Floats) -> None:
         """Renew the ratios. log_ratio: float64 [n], measured to predicted, in `samples` order."""
-        end = 0
-        for region, window in enumerate(self._samples):
-            begin, end = end, end + len(window)
-            self._last_logs[region] = log_ratio[begin:end]
-            if len(window) >= _MIN_SAMPLES:
-                beyond = median_beyond_noise(log_ratio[begin:end])
-                self._log_ratio[region] = beyond * len(window) / (len(window) + _PRIOR_SAMPLES)
-                self._is_learned[region] = True
+        kept = np.minimum(self._num_samples, _NUM_SAMPLES)
+        newest = (self._num_samples - 1) % _NUM_SAMPLES
+        _learn(log_ratio, kept, newest, self._log_ratio, self._is_learned, self._newest_log)
 
     def log_ratio(self, region: int) -> float:
         """Log of the ratio; interpolated where it was never seen, 0 where nothing was."""
+        return float(self.log_ratios(np.array([region]))[0])
+
+    def log_ratios(self, regions: Ints) -> Floats:
+        """The same of several, float64 [n]."""
         known = np.flatnonzero(self._is_learned)
         if not len(known):
-            return 0.0
-        return float(np.interp(region, known, self._log_ratio[known]))
+            return np.zeros(len(regions))
+        return np.interp(regions, known, self._log_ratio[known])
 
     def surprise(self, region: int, before: float) -> float:
         """How far the newest sample of a region lies, in logs, from a ratio assumed before it."""
-        newest = int(np.argmax(self._samples[region].rows()[:, STEP]))
-        return float(self._last_logs[region][newest] - before)
+        return float(self._newest_log[region] - before)
 
     def ratios(self) -> dict[int, float]:
         """size -> ratio of the regions seen."""
@@ -110,7 +108,29 @@ class Regions:
 
     def restore(self, ratios: dict[int, float]) -> None:
         """Take over ratios by size; samples are forgotten."""
+        self._num_samples[:] = 0
         for region, size in enumerate(self.sizes.tolist()):
-            self._samples[region].clear()
             self._is_learned[region] = size in ratios
             self._log_ratio[region] = np.log(ratios.get(size, 1.0))
+
+    def _is_kept(self) -> npt.NDArray[np.bool_]:
+        kept: npt.NDArray[np.bool_] = np.arange(_NUM_SAMPLES) < self._num_samples[:, None]
+        return kept
+
+
+@njit(cache=True, nogil=True)
+def _learn(  # noqa: PLR0917 - nopython code has no keywords worth their cost
+    logs: Any, num_kept: Any, newest: Any, log_ratio: Any, is_learned: Any, newest_log: Any
+) -> None:
+    """Renew log_ratio, is_learned and newest_log by region. num_kept: samples of each in `logs`;
+    newest: which of them is the newest."""
+    end = 0
+    for region in range(len(num_kept)):
+        num = num_kept[region]
+        begin, end = end, end + num
+        if num > 0:
+            newest_log[region] = logs[begin + newest[region]]
+        if num >= _MIN_SAMPLES:
+            beyond = median_beyond_noise(logs[begin:end])
+            log_ratio[region] = beyond * num / (num + _PRIOR_SAMPLES)
+            is_learned[region] = True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.compiling import njit
 
 __all__ = ["fit_terms", "median_beyond_noise", "robust_ratio"]
 
@@ -20,28 +23,47 @@ Floats = npt.NDArray[np.float64]
 
 
 def fit_terms(
-    terms: Floats, measured_ms: Floats, prior: Floats, is_signed: npt.NDArray[np.bool_]
+    terms: Floats,
+    measured_ms: Floats,
+    prior: Floats,
+    is_signed: npt.NDArray[np.bool_],
+    start: Floats | None = None,
 ) -> Floats:
     """Coefficients float64 [m] of measured = terms @ coefficients; terms: float64 [n, m].
 
     Least absolute RELATIVE residuals, by reweighted least squares, pulled to `prior` as if by one
     row for each term: where the samples do not tell terms apart (all of one size and context) the
     prior does. A third of the samples may be anything without moving the fit far. Coefficients that
-    are not signed are at least 0.
+    are not signed are at least 0. start: where to begin, `prior` if None; it decides how long it
+    takes, not where it ends.
     """
     design = terms / measured_ms[:, None]
     ridge = np.maximum(np.mean(design**2, axis=0), _TINY)
-    coefficients = prior.astype(np.float64)
+    coefficients = prior if start is None else start
     for _ in range(_NUM_ROUNDS):
-        weight = 1.0 / np.maximum(np.abs(design @ coefficients - 1.0), _SMOOTH)
-        weighted = design * weight[:, None]
-        normal = weighted.T @ design + np.diag(ridge)
-        new = _solve(normal, weighted.sum(axis=0) + ridge * prior, is_signed)
+        normal, right = np.diag(ridge), ridge * prior
+        _add_rows(design, coefficients, normal, right)
+        new = _solve(normal, right, is_signed)
         is_done = np.abs((new - coefficients) * np.sqrt(ridge)).max() <= _TOLERANCE
         coefficients = new
         if is_done:
             break
     return coefficients
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(design: Any, coefficients: Any, normal: Any, right: Any) -> None:
+    """Add the normal equations of all rows, each weighted by how far `coefficients` are off."""
+    num_rows, num_terms = design.shape
+    for row in range(num_rows):
+        residual = -1.0
+        for term in range(num_terms):
+            residual += design[row, term] * coefficients[term]
+        weight = 1.0 / max(abs(residual), _SMOOTH)
+        for i in range(num_terms):
+            right[i] += weight * design[row, i]
+            for j in range(num_terms):
+                normal[i, j] += weight * design[row, i] * design[row, j]
 
 
 def _solve(normal: Floats, right: Floats, is_signed: npt.NDArray[np.bool_]) -> Floats:
@@ -56,12 +78,13 @@ def _solve(normal: Floats, right: Floats, is_signed: npt.NDArray[np.bool_]) -> F
         free &= ~wrong
 
 
-def median_beyond_noise(samples: Floats) -> float:
+@njit(cache=True, nogil=True)
+def median_beyond_noise(samples: Any) -> Any:
     """The median, less what noise alone could make of it: 0 within two of its standard errors."""
-    middle = float(np.median(samples))
-    deviation = _SD_OF_MAD * float(np.median(np.abs(samples - middle)))
+    middle = np.median(samples)
+    deviation = _SD_OF_MAD * np.median(np.abs(samples - middle))
     noise = 2.0 * _MEDIAN_NOISE * deviation / np.sqrt(len(samples))
-    return float(np.sign(middle) * max(abs(middle) - noise, 0.0))
+    return np.sign(middle) * max(abs(middle) - noise, 0.0)
 
 
 def robust_ratio(measured_ms: Floats, predicted_ms: Floats, prior_weight: float) -> float:
