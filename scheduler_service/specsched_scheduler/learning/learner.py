@@ -19,7 +19,7 @@ from specsched_scheduler.learning.pairing import Classified, DraftedSteps, Pairi
 
 __all__ = ["ExecutorKind", "Learner"]
 
-_MIN_NEW_SAMPLES = 16
+_MIN_NEW_SAMPLES = 32
 """Steps before the next fit of the cost."""
 
 

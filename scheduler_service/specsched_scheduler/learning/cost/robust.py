@@ -39,11 +39,18 @@ def fit_terms(
     """
     design = terms / measured_ms[:, None]
     ridge = np.maximum(np.mean(design**2, axis=0), _TINY)
-    coefficients = prior if start is None else start
+    begin = prior if start is None else start
+    fitted: Floats = _reweighted(design, ridge, prior, is_signed, begin)
+    return fitted
+
+
+@njit(cache=True, nogil=True)
+def _reweighted(design: Any, ridge: Any, prior: Any, is_signed: Any, start: Any) -> Any:
+    coefficients = start.copy()
     for _ in range(_NUM_ROUNDS):
         normal, right = np.diag(ridge), ridge * prior
         _add_rows(design, coefficients, normal, right)
-        new = _solve(normal, right, is_signed)
+        new = _solve_within_bounds(normal, right, is_signed)
         is_done = np.abs((new - coefficients) * np.sqrt(ridge)).max() <= _TOLERANCE
         coefficients = new
         if is_done:
@@ -66,16 +73,37 @@ def _add_rows(design: Any, coefficients: Any, normal: Any, right: Any) -> None:
                 normal[i, j] += weight * design[row, i] * design[row, j]
 
 
-def _solve(normal: Floats, right: Floats, is_signed: npt.NDArray[np.bool_]) -> Floats:
+@njit(cache=True, nogil=True)
+def _solve_within_bounds(normal: Any, right: Any, is_signed: Any) -> Any:
     """The solution with every coefficient that came out negative, and may not, held at 0."""
-    free = np.ones(len(right), dtype=np.bool_)
     while True:
-        solution = np.zeros(len(right))
-        solution[free] = np.linalg.solve(normal[np.ix_(free, free)], right[free])
+        solution = _solve(normal.copy(), right.copy())
         wrong = (solution < 0.0) & ~is_signed
         if not wrong.any():
             return solution
-        free &= ~wrong
+        for term in range(len(right)):
+            if wrong[term]:
+                normal[term, :] = 0.0
+                normal[:, term] = 0.0
+                normal[term, term] = 1.0
+                right[term] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def _solve(normal: Any, right: Any) -> Any:
+    """Solve a positive definite system in place, by elimination: it has a term or three."""
+    num_terms = len(right)
+    for pivot in range(num_terms):
+        for row in range(pivot + 1, num_terms):
+            factor = normal[row, pivot] / normal[pivot, pivot]
+            for column in range(pivot, num_terms):
+                normal[row, column] -= factor * normal[pivot, column]
+            right[row] -= factor * right[pivot]
+    for row in range(num_terms - 1, -1, -1):
+        for column in range(row + 1, num_terms):
+            right[row] -= normal[row, column] * right[column]
+        right[row] /= normal[row, row]
+    return right
 
 
 @njit(cache=True, nogil=True)
