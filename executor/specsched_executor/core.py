@@ -17,7 +17,11 @@ PAD_SLOT = -1
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Shape facts of a decoder-only target with grouped-query attention."""
+    """Shape facts of a decoder-only target.
+
+    num_kv_heads, head_dim: what the cache holds a token; latent attention has one head, of the
+    entry's width, that all query heads share.
+    """
 
     name: str
     num_layers: int
@@ -46,6 +50,8 @@ class ModelBatch:
     before the final norm) are returned for the drafter. max_query_len, max_context_tokens: upper
     bounds over the batch, for launches on a device whose sizes the host does not know; None: as
     much as the shapes allow. There, rows past query_start_loc[R] are padding with slot PAD_SLOT.
+    uniform_query_len: rows that every request sends, where the host knows that they all send as
+    many; of the last requests they may be padding.
     """
 
     token_ids: torch.Tensor
@@ -58,6 +64,7 @@ class ModelBatch:
     feature_layers: tuple[int, ...] = ()
     max_query_len: int | None = None
     max_context_tokens: int | None = None
+    uniform_query_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

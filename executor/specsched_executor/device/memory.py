@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from specsched_executor.core import ModelConfig
 from specsched_executor.engine.config import EngineConfig
 
 __all__ = ["MemoryPlan", "blocks_that_fit", "plan_memory"]
@@ -41,12 +38,13 @@ class MemoryPlan:
 
 
 def plan_memory(
-    model: ModelConfig, dtype: torch.dtype, config: EngineConfig, *, draws_drafts: bool
+    vocab_size: int, block_bytes: int, config: EngineConfig, *, draws_drafts: bool
 ) -> MemoryPlan:
-    """draws_drafts: whether a distribution is kept for each draft of each slot."""
-    tokens = 2 * model.num_layers * config.block_size * model.num_kv_heads * model.head_dim
-    drafts = config.max_num_seqs * config.max_draft_tokens * model.vocab_size
-    return MemoryPlan(tokens * dtype.itemsize, drafts * 4 if draws_drafts else 0)
+    """block_bytes: of one KV block in all layers. draws_drafts: whether a distribution is kept for
+    each draft of each slot.
+    """
+    drafts = config.max_num_seqs * config.max_draft_tokens * vocab_size
+    return MemoryPlan(block_bytes, drafts * 4 if draws_drafts else 0)
 
 
 def blocks_that_fit(plan: MemoryPlan, free_bytes: int) -> int:

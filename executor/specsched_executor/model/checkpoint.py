@@ -29,6 +29,9 @@ class Checkpoint(Protocol):
         missing or has another shape than `out`.
         """
 
+    def unread(self) -> tuple[str, ...]:
+        """Names of tensors that there are and nobody asked for yet."""
+
     def load_tokenizer(self) -> Tokenizer:
         """The tokenizer that belongs to the weights."""
 

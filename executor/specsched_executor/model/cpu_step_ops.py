@@ -13,7 +13,7 @@ from specsched_kernels.cpu.vector_ir import LANES
 from specsched_executor.core import ModelBatch
 from specsched_executor.model.kv_cache import LayerArrays
 from specsched_executor.model.spec import DecoderSpec
-from specsched_executor.model.step_ops import Decoder
+from specsched_executor.model.step_ops import GroupedLayers
 
 Floats = npt.NDArray[np.float32]
 
@@ -28,14 +28,14 @@ class CpuStepOps:
 
     def __init__(
         self,
-        decoder: Decoder,
+        layers: GroupedLayers,
         batch: ModelBatch,
         storage: tuple[LayerArrays, ...],
         residual: torch.Tensor,
     ) -> None:
-        config = decoder.spec.config
+        config = layers.spec.config
         num_rows = residual.shape[0]
-        self._layers = decoder.weights.layers
+        self._weights = layers.weights
         self._storage = storage
         self._residual: Floats = residual.numpy()
         self._normed = torch.empty_like(residual)
@@ -50,7 +50,7 @@ class CpuStepOps:
         self._eps = np.float32(config.rms_norm_eps)
         self._scale = np.float32(config.head_dim**-0.5)
         self._positions = batch.positions.numpy()
-        self._cos_sin = decoder.cos_sin.numpy()
+        self._cos_sin = layers.cos_sin.numpy()
         self._slots = batch.slot_mapping.numpy()
         self._sequences = (
             batch.block_tables.numpy(),
@@ -69,11 +69,11 @@ class CpuStepOps:
             add_rms_norm(self._residual, delta.numpy(), weight, self._eps, out)
         return self._normed
 
-    def attend(self, layer: int, projected: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, normed: torch.Tensor) -> torch.Tensor:
         """See StepOps."""
-        weights = self._layers[layer]
+        weights = self._weights[layer]
         attention_layer(
-            projected.numpy().reshape(self._heads_shape),
+            weights.qkv(normed).numpy().reshape(self._heads_shape),
             None if weights.query_norm is None else weights.query_norm.numpy(),
             None if weights.key_norm is None else weights.key_norm.numpy(),
             self._eps,
@@ -86,7 +86,7 @@ class CpuStepOps:
             self._attended_array,
             self._workers,
         )
-        return self._attended
+        return weights.output(self._attended)
 
     def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See StepOps."""

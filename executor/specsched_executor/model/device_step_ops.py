@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import torch
-from specsched_kernels.add_rms_norm import add_rms_norm
 from specsched_kernels.paged_attention import paged_attention
 from specsched_kernels.rms_norm import rms_norm
 from specsched_kernels.rotate_and_store import rotate_and_store
-from specsched_kernels.silu_and_mul import silu_and_mul
 
 from specsched_executor.core import ModelBatch
 from specsched_executor.model.kv_cache import PagedKvCache
-from specsched_executor.model.step_ops import Decoder
+from specsched_executor.model.row_ops import DeviceRowOps
+from specsched_executor.model.step_ops import GroupedLayers
 
 
-class DeviceStepOps:
+class DeviceStepOps(DeviceRowOps):
     """StepOps whose activations have the dtype of the weights.
 
     Nothing is read back and shapes alone fix the launches, so a graph can capture a pass.
     """
 
     def __init__(
-        self, decoder: Decoder, batch: ModelBatch, cache: PagedKvCache, residual: torch.Tensor
+        self, layers: GroupedLayers, batch: ModelBatch, cache: PagedKvCache, residual: torch.Tensor
     ) -> None:
-        self._config = decoder.spec.config
-        self._layers = decoder.weights.layers
-        self._cos_sin = decoder.cos_sin
+        super().__init__(residual, layers.spec.config.rms_norm_eps, layers.dtype)
+        self._config = layers.spec.config
+        self._weights = layers.weights
+        self._cos_sin = layers.cos_sin
         self._batch = batch
         self._cache = cache
-        self._residual = residual
-        self._dtype = decoder.weights.embedding.dtype
 
-    def add_norm(self, norm: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+    def attend(self, layer: int, normed: torch.Tensor) -> torch.Tensor:
         """See StepOps."""
-        out = torch.empty_like(self._residual, dtype=self._dtype)
-        return add_rms_norm(self._residual, delta, norm, self._config.rms_norm_eps, out=out)
-
-    def attend(self, layer: int, projected: torch.Tensor) -> torch.Tensor:
-        """See StepOps."""
-        config, weights, batch = self._config, self._layers[layer], self._batch
+        config, weights, batch = self._config, self._weights[layer], self._batch
         counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
-        heads = projected.view(-1, sum(counts), config.head_dim)
+        heads = weights.qkv(normed).view(-1, sum(counts), config.head_dim)
         query, key, _ = torch.split(heads, counts, dim=1)
         if weights.query_norm is not None and weights.key_norm is not None:
             query.copy_(rms_norm(query.contiguous(), weights.query_norm, config.rms_norm_eps))
@@ -66,8 +59,4 @@ class DeviceStepOps:
             max_query_len=batch.max_query_len,
             max_context_tokens=batch.max_context_tokens,
         )
-        return attended.flatten(1)
-
-    def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See StepOps."""
-        return silu_and_mul(gate_up)
+        return weights.output(attended.flatten(1))

@@ -64,6 +64,10 @@ class DummyCheckpoint:
         bound = (3.0 / columns) ** 0.5
         return out.uniform_(-bound, bound, generator=generator)
 
+    def unread(self) -> tuple[str, ...]:
+        """Every tensor is made when it is asked for."""
+        return ()
+
     def load_tokenizer(self) -> Tokenizer:
         """See Checkpoint."""
         return self._load_tokenizer()

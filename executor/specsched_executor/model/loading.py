@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -26,6 +28,8 @@ from specsched_executor.model.weights import load_weights
 from specsched_executor.tokenizer import Tokenizer, TokenizerError
 
 _ACCEPTED = "accepted: a .gguf file, or a Hugging Face folder with config.json and *.safetensors"
+
+_MOST_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
         )
         with torch.inference_mode():
             weights = load_weights(checkpoint, factory)
+        _check_all_read(checkpoint)
     except TokenizerError as error:
         raise UnsupportedModelError(str(error)) from error
     finally:
@@ -87,6 +92,27 @@ def open_checkpoint(path: Path | str | None = None) -> Checkpoint:
     if path.is_dir():
         return HuggingFaceCheckpoint(path)
     raise ModelFormatError(f"{path} is neither a file nor a model folder; {_ACCEPTED}")
+
+
+def _check_all_read(checkpoint: Checkpoint) -> None:
+    """A tensor that nobody reads means that the model would be another than the one trained."""
+    spec = checkpoint.spec
+    unread = [name for name in checkpoint.unread() if not _is_spare(name, spec)]
+    if unread:
+        more = f" and {len(unread) - _MOST_NAMES} more" if len(unread) > _MOST_NAMES else ""
+        raise ModelFormatError(
+            f"{checkpoint.source}: tensors that config.json does not account for:"
+            f" {', '.join(unread[:_MOST_NAMES])}{more}"
+        )
+
+
+def _is_spare(name: str, spec: DecoderSpec) -> bool:
+    """Whether a model is the same without it: a copy, a constant, or a layer only drafts need."""
+    if name == "lm_head.weight":
+        return spec.config.tie_word_embeddings
+    layer = re.match(r"model\.layers\.(\d+)\.", name)
+    is_beyond = layer is not None and int(layer[1]) >= spec.config.num_layers
+    return name.endswith(".rotary_emb.inv_freq") or (spec.sparse_mla is not None and is_beyond)
 
 
 def _open_dummy(path: Path | str | None, options: LoadOptions) -> Checkpoint:

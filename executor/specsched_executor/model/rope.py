@@ -11,6 +11,7 @@ from specsched_executor.model.spec import (
     LinearRopeScaling,
     Llama3RopeScaling,
     RopeScaling,
+    YarnRopeScaling,
 )
 
 
@@ -27,6 +28,8 @@ def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None) -
             return frequencies / torch.tensor(scaling.divisors, dtype=torch.float64)
         case Llama3RopeScaling():
             return _llama3(frequencies, scaling)
+        case YarnRopeScaling():
+            return _yarn(frequencies, theta, scaling)
 
 
 def _llama3(frequencies: torch.Tensor, scaling: Llama3RopeScaling) -> torch.Tensor:
@@ -37,7 +40,25 @@ def _llama3(frequencies: torch.Tensor, scaling: Llama3RopeScaling) -> torch.Tens
     return frequencies * (kept + (1.0 - kept) / scaling.factor)
 
 
-def cos_sin_table(frequencies: torch.Tensor, max_positions: int) -> torch.Tensor:
+def _yarn(frequencies: torch.Tensor, theta: float, scaling: YarnRopeScaling) -> torch.Tensor:
+    """The ramp is linear in the index of the dimension, between whole numbers."""
+    num_dims = 2 * len(frequencies)
+
+    def dimension_that_turns(times: float) -> float:
+        wavelength = scaling.original_max_position / times
+        return num_dims * math.log(wavelength / (2 * math.pi)) / (2 * math.log(theta))
+
+    first = max(math.floor(dimension_that_turns(scaling.beta_fast)), 0)
+    last = min(math.ceil(dimension_that_turns(scaling.beta_slow)), num_dims - 1)
+    index = torch.arange(len(frequencies), dtype=torch.float64)
+    slow = ((index - first) / max(last - first, 1e-3)).clamp(0.0, 1.0)
+    return frequencies * (1.0 - slow + slow / scaling.factor)
+
+
+def cos_sin_table(
+    frequencies: torch.Tensor, max_positions: int, scaling: RopeScaling | None = None
+) -> torch.Tensor:
     """float32 [max_positions, head_dim]: cosines of all angles, then sines, per position."""
     angles = torch.arange(max_positions, dtype=torch.float64)[:, None] * frequencies
-    return torch.cat((angles.cos(), angles.sin()), dim=-1).float()
+    amplitude = scaling.amplitude if isinstance(scaling, YarnRopeScaling) else 1.0
+    return torch.cat((angles.cos(), angles.sin()), dim=-1).mul_(amplitude).float()

@@ -1,4 +1,4 @@
-"""What a forward pass does between its matrix products, on torch's operations.
+"""What a forward pass with grouped-query attention does beside its other products, on torch.
 
 The portable implementation of `StepOps`; `cpu_step_ops` is the fast one for CPUs.
 """
@@ -6,74 +6,55 @@ The portable implementation of `StepOps`; `cpu_step_ops` is the fast one for CPU
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from specsched_kernels.paged_attention import paged_attention
 from specsched_kernels.rms_norm import rms_norm
 from specsched_kernels.rope import rope
 from specsched_kernels.write_kv import write_kv
 
 from specsched_executor.core import ModelBatch
+from specsched_executor.model.grouped_weights import GroupedWeights
 from specsched_executor.model.kv_cache import PagedKvCache
+from specsched_executor.model.row_ops import TorchRowOps
 from specsched_executor.model.spec import DecoderSpec
-from specsched_executor.model.weights import DecoderWeights
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
-    """A decoder's facts, weights and table of angles, float32 [max_context_tokens, head_dim]."""
+class GroupedLayers:
+    """A decoder's facts, its attention weights by layer, and its table of angles.
 
-    spec: DecoderSpec
-    weights: DecoderWeights
-    cos_sin: torch.Tensor
-
-
-class StepOps(Protocol):
-    """One forward pass; holds the residual stream, float32 [n, hidden_size].
-
-    What a method returns is valid until the same method is called again.
+    cos_sin: float32 [max_context_tokens, head_dim]. dtype: of the weights.
     """
 
-    def add_norm(self, norm: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
-        """residual += delta; returns its RMS norm with weights `norm`, [n, hidden_size]."""
-
-    def attend(self, layer: int, projected: torch.Tensor) -> torch.Tensor:
-        """[n, (H + 2 Hkv) * D], q | k | v -> attention [n, H * D]; writes k and v to the cache."""
-
-    def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """silu(gate) * up: [n, 2 * intermediate] -> [n, intermediate]."""
+    spec: DecoderSpec
+    weights: tuple[GroupedWeights, ...]
+    cos_sin: torch.Tensor
+    dtype: torch.dtype
 
 
-class TorchStepOps:
+class TorchStepOps(TorchRowOps):
     """StepOps for any shape and device."""
 
     def __init__(
         self,
-        decoder: Decoder,
+        layers: GroupedLayers,
         batch: ModelBatch,
         cache: PagedKvCache,
         residual: torch.Tensor,
     ) -> None:
-        self._config = decoder.spec.config
-        self._layers = decoder.weights.layers
-        self._cos_sin = decoder.cos_sin
+        super().__init__(residual, layers.spec.config.rms_norm_eps)
+        self._config = layers.spec.config
+        self._weights = layers.weights
+        self._cos_sin = layers.cos_sin
         self._batch = batch
         self._cache = cache
-        self._residual = residual
 
-    def add_norm(self, norm: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+    def attend(self, layer: int, normed: torch.Tensor) -> torch.Tensor:
         """See StepOps."""
-        if delta is not None:
-            self._residual += delta
-        return rms_norm(self._residual, norm, self._config.rms_norm_eps)
-
-    def attend(self, layer: int, projected: torch.Tensor) -> torch.Tensor:
-        """See StepOps."""
-        config, weights, batch = self._config, self._layers[layer], self._batch
+        config, weights, batch = self._config, self._weights[layer], self._batch
         counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
-        heads = projected.view(-1, sum(counts), config.head_dim)
+        heads = weights.qkv(normed).view(-1, sum(counts), config.head_dim)
         query, key, value = torch.split(heads, counts, dim=1)
         if weights.query_norm is not None and weights.key_norm is not None:
             query = rms_norm(query, weights.query_norm, config.rms_norm_eps)
@@ -92,9 +73,4 @@ class TorchStepOps:
             max_query_len=batch.max_query_len,
             max_context_tokens=batch.max_context_tokens,
         )
-        return attended.flatten(1)
-
-    def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See StepOps."""
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        return weights.output(attended.flatten(1))

@@ -117,8 +117,12 @@ def _drafter(
 
 
 def _memory(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> MemoryPlan:
-    dtype = loaded.model.embedding.dtype
-    return plan_memory(loaded.config, dtype, sizes, draws_drafts=config.drafter == "dspark")
+    return plan_memory(
+        loaded.config.vocab_size,
+        loaded.model.kv_block_bytes(sizes.block_size),
+        sizes,
+        draws_drafts=config.drafter == "dspark",
+    )
 
 
 def _warn_of_the_tail(sizes: EngineConfig, grid: GraphSizes) -> None:

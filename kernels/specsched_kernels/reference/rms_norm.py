@@ -10,5 +10,6 @@ def rms_norm(
 ) -> torch.Tensor:
     """See specsched_kernels.rms_norm."""
     wide = x.double() if x.dtype == torch.float64 else x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
+    # Not rsqrt: its last elements, beyond whole vectors, get other bits than the rest.
+    scaled = wide / (wide.square().mean(dim=-1, keepdim=True) + eps).sqrt()
     return out.copy_(scaled * weight)

@@ -83,6 +83,10 @@ class GgufCheckpoint:
             out.copy_(_to_rotate_half(out[:, None], self.spec.config.head_dim)[:, 0])
         return out
 
+    def unread(self) -> tuple[str, ...]:
+        """Not told: beside the weights a file holds what is llama.cpp's alone."""
+        return ()
+
     def _entry(self, name: str) -> TensorEntry:
         stored = _TOP_NAMES.get(name)
         if stored is None:

@@ -11,6 +11,8 @@ import torch
 
 from specsched_executor.model._errors import ModelFormatError, UnsupportedModelError
 from specsched_executor.model.huggingface.config import read_spec
+from specsched_executor.model.huggingface.facts import ConfigFacts
+from specsched_executor.model.huggingface.fp8_blocks import block_shape, multiply_blocks
 from specsched_executor.model.huggingface.json_file import read_json
 from specsched_executor.tokenizer import Tokenizer, tokenizer_from_huggingface
 
@@ -25,6 +27,8 @@ class HuggingFaceCheckpoint:
     def __init__(self, folder: Path) -> None:
         self.source = folder
         self.spec = read_spec(folder)
+        self._block_shape = block_shape(ConfigFacts.read(folder / "config.json"))
+        self._read: set[str] = set()
         self._open_files = ExitStack()
         try:
             self._file_of_tensor = self._open_shards()
@@ -42,6 +46,26 @@ class HuggingFaceCheckpoint:
 
     def tensor(self, name: str, out: torch.Tensor) -> torch.Tensor:
         """Fill `out` with the tensor of this name."""
+        stored = self._stored(name, tuple(out.shape))
+        if stored.dtype in _DTYPES:
+            return out.copy_(stored)
+        if stored.dtype != torch.float8_e4m3fn or self._block_shape is None:
+            accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+            raise UnsupportedModelError(
+                f"{self.source}: tensor {name!r} is {stored.dtype}; read: {accepted}, and"
+                " float8_e4m3fn where quantization_config is of fp8 blocks"
+            )
+        rows, columns = out.shape
+        scale_shape = (-(-rows // self._block_shape[0]), -(-columns // self._block_shape[1]))
+        scales = self._stored(f"{name}_scale_inv", scale_shape).to(out.device, torch.float32)
+        multiply_blocks(out.copy_(stored), scales, self._block_shape)
+        return out
+
+    def unread(self) -> tuple[str, ...]:
+        """Names of the tensors that nobody asked for yet, in order."""
+        return tuple(sorted(self._file_of_tensor.keys() - self._read))
+
+    def _stored(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         file = self._file_of_tensor.get(name)
         if file is None:
             raise ModelFormatError(f"{self.source}: tensor {name!r} is missing")
@@ -49,17 +73,12 @@ class HuggingFaceCheckpoint:
             stored: torch.Tensor = file.get_tensor(name)
         except safetensors.SafetensorError as error:
             raise ModelFormatError(f"{self.source}: tensor {name!r}: {error}") from error
-        if stored.shape != out.shape:
+        if stored.shape != shape:
             raise ModelFormatError(
-                f"{self.source}: tensor {name!r} has shape {tuple(stored.shape)}, "
-                f"expected {tuple(out.shape)}"
+                f"{self.source}: tensor {name!r} has shape {tuple(stored.shape)}, expected {shape}"
             )
-        if stored.dtype not in _DTYPES:
-            accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
-            raise UnsupportedModelError(
-                f"{self.source}: tensor {name!r} is {stored.dtype}; read: {accepted}"
-            )
-        return out.copy_(stored)
+        self._read.add(name)
+        return stored
 
     def _open_shards(self) -> dict[str, Any]:
         """Tensor name -> open file. An index is authoritative; without one, there is one file."""

@@ -1,8 +1,4 @@
-"""config.json of the served architectures.
-
-Both spellings of rotary settings are read: `rope_theta` and `rope_scaling` side by side, and
-`rope_parameters`, which holds them both in newer folders.
-"""
+"""config.json of the served architectures."""
 
 from __future__ import annotations
 
@@ -12,18 +8,23 @@ from typing import Any, Final
 
 from specsched_executor.core import ModelConfig
 from specsched_executor.model._errors import ModelFormatError, UnsupportedModelError
+from specsched_executor.model.huggingface.deepseek import deepseek_spec
 from specsched_executor.model.huggingface.facts import ConfigFacts
+from specsched_executor.model.huggingface.fp8_blocks import block_shape
 from specsched_executor.model.huggingface.json_file import read_json
-from specsched_executor.model.spec import (
-    DecoderSpec,
-    LinearRopeScaling,
-    Llama3RopeScaling,
-    RopeScaling,
-)
+from specsched_executor.model.huggingface.rope import read_rope
+from specsched_executor.model.spec import DecoderSpec
 
-_ARCHITECTURES: Final = {"LlamaForCausalLM": "llama", "Qwen3ForCausalLM": "qwen3"}
-_ROPE_TYPES: Final = ("default", "linear", "llama3")
-_DEFAULT_THETA: Final = 10_000.0
+_ARCHITECTURES: Final = {
+    "LlamaForCausalLM": "llama",
+    "Qwen3ForCausalLM": "qwen3",
+    "DeepseekV32ForCausalLM": "deepseek_v32",
+}
+_ROPE_KINDS: Final = {
+    "llama": ("default", "linear", "llama3"),
+    "qwen3": ("default", "linear", "llama3"),
+    "deepseek_v32": ("default", "yarn"),
+}
 
 
 def read_spec(folder: Path) -> DecoderSpec:
@@ -40,17 +41,20 @@ def spec_of(facts: ConfigFacts, name: str, eos_token_ids: tuple[int, ...]) -> De
     """The decoder that a configuration describes; raises as `read_spec` does."""
     family = _family(facts)
     facts.refuse_other("hidden_act", ("silu",), default="silu")
-    facts.refuse_other("quantization_config", (None,))
     facts.refuse_other("use_sliding_window", (False, None))
-    rope = facts.content.get("rope_parameters") or facts.content.get("rope_scaling") or {}
+    block_shape(facts)
+    rope = read_rope(facts, _ROPE_KINDS[family])
+    config = _model_config(facts, name, eos_token_ids, rope.theta)
+    if family == "deepseek_v32":
+        return deepseek_spec(facts, config, rope)
     has_bias = bool(facts.content.get("attention_bias", False))
     return DecoderSpec(
-        config=_model_config(facts, rope, name, eos_token_ids),
+        config=config,
         qk_norm=family == "qwen3",
         attention_bias=has_bias,
         attention_out_bias=has_bias,
         mlp_bias=family == "llama" and bool(facts.content.get("mlp_bias", False)),
-        rope_scaling=_rope_scaling(facts.path, rope),
+        rope_scaling=rope.scaling,
     )
 
 
@@ -68,7 +72,7 @@ def _family(facts: ConfigFacts) -> str:
 
 
 def _model_config(
-    facts: ConfigFacts, rope: Mapping[str, Any], name: str, eos_token_ids: tuple[int, ...]
+    facts: ConfigFacts, name: str, eos_token_ids: tuple[int, ...], rope_theta: float
 ) -> ModelConfig:
     num_heads = facts.integer("num_attention_heads")
     hidden_size = facts.integer("hidden_size")
@@ -87,7 +91,7 @@ def _model_config(
         intermediate_size=facts.integer("intermediate_size"),
         vocab_size=facts.integer("vocab_size"),
         max_context_tokens=facts.integer("max_position_embeddings"),
-        rope_theta=float(rope.get("rope_theta") or facts.number("rope_theta", _DEFAULT_THETA)),
+        rope_theta=rope_theta,
         rms_norm_eps=float(facts.number("rms_norm_eps", 1e-6)),
         tie_word_embeddings=bool(facts.content.get("tie_word_embeddings", False)),
         bos_token_id=facts.content.get("bos_token_id"),
@@ -104,26 +108,3 @@ def _eos_token_ids(folder: Path, config: Mapping[str, Any]) -> tuple[int, ...]:
         value = source.get("eos_token_id")
         tokens.extend(value if isinstance(value, list) else [] if value is None else [value])
     return tuple(dict.fromkeys(int(token) for token in tokens))
-
-
-def _rope_scaling(path: Path, rope: Mapping[str, Any]) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in _ROPE_TYPES:
-        raise UnsupportedModelError(
-            f"{path}: RoPE scaling {kind!r}; served: {', '.join(_ROPE_TYPES)}"
-        )
-    try:
-        if kind == "linear":
-            return LinearRopeScaling(float(rope["factor"]))
-        if kind == "llama3":
-            return Llama3RopeScaling(
-                factor=float(rope["factor"]),
-                low_freq_factor=float(rope["low_freq_factor"]),
-                high_freq_factor=float(rope["high_freq_factor"]),
-                original_max_position=int(rope["original_max_position_embeddings"]),
-            )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFormatError(
-            f"{path}: RoPE scaling {kind!r} lacks or misstates {error}"
-        ) from error
-    return None

@@ -1,0 +1,168 @@
+"""The logits of the lightning indexer, in whichever layout a step has."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import torch
+from specsched_kernels.deep_gemm import DeepGemm
+from specsched_kernels.flatten_rows import QueryRows, flatten_rows
+from specsched_kernels.indexer_logits import indexer_logits
+
+from specsched_executor.core import ModelBatch
+from specsched_executor.model.sparse_mla.layouts import IndexerDevice, IndexerLayout
+
+__all__ = ["IndexerStep", "begin_indexer"]
+
+_MOST_ROWS_PER_REQUEST: Final = 2
+"""DeepGEMM's paged logits take one or two rows of a request together on Hopper."""
+
+
+class IndexerStep(Protocol):
+    """The indexer during one forward pass."""
+
+    @property
+    def rows(self) -> QueryRows:
+        """Request and context length of each row."""
+
+    def logits(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    ) -> torch.Tensor:
+        """float32 [n, tokens] of query, float8_e4m3fn [n, H, 128], and weights, float32 [n, H].
+
+        What lies at or past a row's context length has no meaning.
+        """
+
+
+def begin_indexer(
+    layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch, max_context_tokens: int
+) -> IndexerStep:
+    """A step of `batch` in a layout; a uniform one of unequal requests is flattened.
+
+    All rows of a batch of one request are that request's.
+    """
+    if layout is IndexerLayout.GENERIC or device.deep_gemm is None:
+        return _GenericStep(batch, max_context_tokens)
+    is_alone = len(batch.context_lens) == 1
+    query_len = len(batch.positions) if is_alone else batch.uniform_query_len
+    if layout is IndexerLayout.UNIFORM and query_len is not None:
+        return _UniformStep(device.deep_gemm, batch, query_len, max_context_tokens)
+    is_native = layout is IndexerLayout.NATIVE
+    return _RowByRowStep(device.deep_gemm, batch, max_context_tokens, is_native=is_native)
+
+
+class _GenericStep:
+    def __init__(self, batch: ModelBatch, max_context_tokens: int) -> None:
+        self.rows = _flattened(batch, with_block_tables=False)
+        self._block_tables = batch.block_tables
+        self._max_context_tokens = max_context_tokens
+
+    def logits(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    ) -> torch.Tensor:
+        rows = self.rows
+        return indexer_logits(
+            query,
+            weights,
+            key_cache,
+            self._block_tables,
+            rows.request_ids,
+            rows.context_lens,
+            max_context_tokens=self._max_context_tokens,
+        )
+
+
+class _RowByRowStep:
+    """Each row with its own context length and block table; natively also with its request."""
+
+    def __init__(
+        self, deep_gemm: DeepGemm, batch: ModelBatch, max_context_tokens: int, *, is_native: bool
+    ) -> None:
+        self.rows = rows = _flattened(batch, with_block_tables=True)
+        self._deep_gemm = deep_gemm
+        self._max_context_tokens = max_context_tokens
+        self._request_ids = rows.request_ids if is_native else None
+        self._context_lens = rows.context_lens.unsqueeze(1)
+        self._schedule = deep_gemm.schedule(self._context_lens, self._request_ids)
+
+    def logits(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    ) -> torch.Tensor:
+        block_tables = self.rows.block_tables
+        if block_tables is None:
+            raise TypeError("rows without block tables")
+        return self._deep_gemm.paged_logits(
+            query.unsqueeze(1),
+            weights,
+            key_cache,
+            self._context_lens,
+            block_tables,
+            self._schedule,
+            max_context_tokens=self._max_context_tokens,
+            request_ids=self._request_ids,
+        )
+
+
+class _UniformStep:
+    """Rows r * query_len to (r + 1) * query_len - 1 are those of request r, or padding."""
+
+    def __init__(
+        self, deep_gemm: DeepGemm, batch: ModelBatch, query_len: int, max_context_tokens: int
+    ) -> None:
+        num_requests, max_blocks = batch.block_tables.shape
+        num_rows = num_requests * query_len
+        if num_rows != len(batch.positions):
+            raise ValueError(
+                f"{len(batch.positions)} rows of {num_requests} requests; accepted: {query_len}"
+                " of each"
+            )
+        is_row = batch.slot_mapping >= 0
+        requests = torch.arange(num_rows, device=is_row.device) // query_len
+        self.rows = QueryRows(
+            request_ids=torch.where(is_row, requests, -1).to(torch.int32),
+            context_lens=torch.where(is_row, batch.positions + 1, 0).to(torch.int32),
+            block_tables=None,
+        )
+        together = query_len if query_len <= _MOST_ROWS_PER_REQUEST else 1
+        tables = batch.block_tables
+        if together != query_len:
+            by_row = tables.unsqueeze(1).expand(num_requests, query_len, max_blocks)
+            tables = by_row.reshape(num_rows, max_blocks)
+        self._deep_gemm = deep_gemm
+        self._max_context_tokens = max_context_tokens
+        self._block_tables = tables
+        self._context_lens = self.rows.context_lens.view(-1, together)
+        self._schedule = deep_gemm.schedule(self._context_lens)
+
+    def logits(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    ) -> torch.Tensor:
+        return self._deep_gemm.paged_logits(
+            query.view(*self._context_lens.shape, *query.shape[1:]),
+            weights,
+            key_cache,
+            self._context_lens,
+            self._block_tables,
+            self._schedule,
+            max_context_tokens=self._max_context_tokens,
+        )
+
+
+def _flattened(batch: ModelBatch, *, with_block_tables: bool) -> QueryRows:
+    """Rows from lengths on the device; block tables only where each row needs its own."""
+    num_rows, device = len(batch.positions), batch.positions.device
+
+    def made(*shape: int) -> torch.Tensor:
+        # Uninitialised: all that is read of it is written.
+        return torch.empty(shape, dtype=torch.int32, device=device)
+
+    max_blocks = batch.block_tables.shape[1]
+    tables = made(num_rows, max_blocks) if with_block_tables else None
+    return flatten_rows(
+        batch.query_start_loc,
+        batch.context_lens,
+        batch.block_tables,
+        num_rows=num_rows,
+        with_block_tables=with_block_tables,
+        out=QueryRows(made(num_rows), made(num_rows), tables),
+    )
