@@ -95,7 +95,8 @@ class ExecutorConfig(ListenConfig, TracingConfig):
         16,
         ge=1,
         le=256,
-        description="Tokens of one KV block",
+        description="Tokens of one KV block; sparse latent attention takes 64, and has it unless"
+        " another is given",
         json_schema_extra={"unit": "tokens"},
     )
     num_kv_blocks: int | None = Field(

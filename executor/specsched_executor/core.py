@@ -20,7 +20,8 @@ class ModelConfig:
     """Shape facts of a decoder-only target.
 
     num_kv_heads, head_dim: what the cache holds a token; latent attention has one head, of the
-    entry's width, that all query heads share.
+    entry's width, that all query heads share. kv_block_size: tokens of a block of the cache, where
+    its kernels take no other; None: any.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ModelConfig:
     tie_word_embeddings: bool
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
+    kv_block_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
     if factory.device.type == "cuda":
         torch.cuda.empty_cache()  # what weights passed through is free for the KV cache
     return LoadedModel(
-        DecoderModel(spec, weights),
+        DecoderModel(spec, weights, is_scheduled=options.is_scheduled),
         tokenizer,
         spec.config,
         checkpoint.source,

@@ -32,7 +32,7 @@ class Router:
     def __call__(self, normed: torch.Tensor) -> Routing:
         """[n, hidden_size] -> the experts of each row, and their weights."""
         spec = self.spec
-        scores = self.scores(normed.float()).sigmoid()
+        scores = _sigmoid(self.scores(normed.float()))
         chosen_by = scores + self.correction
         groups = chosen_by.view(len(chosen_by), spec.num_groups, -1)
         group_scores = groups.topk(2, dim=-1).values.sum(dim=-1)
@@ -44,6 +44,15 @@ class Router:
         if spec.normalizes:
             weights = weights / (weights.sum(dim=-1, keepdim=True) + _SMALLEST_SUM)
         return Routing(experts, weights * spec.scaling_factor)
+
+
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """The same bits for an element among any others.
+
+    On a CPU the last elements, beyond whole vectors, are computed in another way, which float64
+    hides.
+    """
+    return x.double().sigmoid().float() if x.device.type == "cpu" else x.sigmoid()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class LoadOptions:
     positions per request; None: what the checkpoint was made for. linear_layout: see LinearLayout.
     device: where weights, cache and products are, as torch names it. is_dummy: random weights, in
     the shape of the checkpoint or of `preset`, one of `presets.PRESETS`.
+    is_scheduled: whether a scheduler may decide what is verified.
     Raises ValueError for a context that is not positive.
     """
 
@@ -27,6 +28,7 @@ class LoadOptions:
     device: str = "cpu"
     is_dummy: bool = False
     preset: str | None = None
+    is_scheduled: bool = True
 
     def __post_init__(self) -> None:
         if self.max_context_tokens is not None and self.max_context_tokens < 1:

@@ -174,6 +174,7 @@ def _load(config: ExecutorConfig) -> LoadedModel:
         device="cuda" if on_gpu else "cpu",
         is_dummy=config.load_format == "dummy",
         preset=config.preset,
+        is_scheduled=config.effective_scheduler != "off",
     )
     started = time.monotonic()
     with status("loading the model"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specsched_kernels.reference.rms_norm import rms_norm
+from specsched_kernels.rms_norm import rms_norm
 
 __all__ = ["store_latent"]
 
@@ -19,7 +19,7 @@ def store_latent(
     """See specsched_kernels.latent_rows."""
     rank = len(norm_weight)
     latent, rotary = compressed[:, :rank], compressed[:, rank:]
-    normed = rms_norm(latent, norm_weight, eps, out=torch.empty_like(latent))
+    normed = rms_norm(latent.contiguous(), norm_weight, eps)
     entries = torch.cat((normed, rotary), dim=1).to(latent_cache.dtype)
     kept = slot_mapping >= 0
     slots, block_size = slot_mapping[kept], latent_cache.shape[1]

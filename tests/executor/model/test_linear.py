@@ -36,7 +36,7 @@ def test_packed_product(shape, has_bias):
 
 
 @needs_mkl
-@pytest.mark.parametrize("shape", [(960, 576), (576, 1536), (3072, 576)])
+@pytest.mark.parametrize("shape", [(960, 576), (576, 1536), (3072, 576), (64, 32), (128, 96)])
 def test_a_row_has_the_same_bits_among_any_number_of_rows(shape):
     packed = MklLinear(torch.randn(shape), None)
     x = torch.randn(130, shape[1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specsched_kernels.indexer_logits import INDEX_DIM, KEY_BLOCK_SIZE
+
 from specsched_executor.core import ModelConfig
 from specsched_executor.model._errors import ModelFormatError
 from specsched_executor.model.huggingface.facts import ConfigFacts
@@ -39,7 +41,12 @@ def deepseek_spec(facts: ConfigFacts, config: ModelConfig, rope: RopeFacts) -> D
     )
     _check_attention(facts, attention)
     return DecoderSpec(
-        config=replace(config, num_kv_heads=1, head_dim=attention.entry_dim),
+        config=replace(
+            config,
+            num_kv_heads=1,
+            head_dim=attention.entry_dim,
+            kv_block_size=KEY_BLOCK_SIZE,
+        ),
         rope_scaling=rope.scaling,
         sparse_mla=attention,
         mixture=_mixture(facts),
@@ -52,7 +59,7 @@ def _check_attention(facts: ConfigFacts, attention: SparseMlaSpec) -> None:
             f"{facts.path}: qk_rope_head_dim is {attention.rope_head_dim}, expected an even number"
             f" up to index_head_dim, {attention.index_head_dim}"
         )
-    facts.refuse_other("index_head_dim", (128,))
+    facts.refuse_other("index_head_dim", (INDEX_DIM,))
 
 
 def _mixture(facts: ConfigFacts) -> MixtureSpec:

@@ -109,7 +109,7 @@ class _UniformStep:
     def __init__(
         self, deep_gemm: DeepGemm, batch: ModelBatch, query_len: int, max_context_tokens: int
     ) -> None:
-        num_requests, max_blocks = batch.block_tables.shape
+        num_requests = len(batch.block_tables)
         num_rows = num_requests * query_len
         if num_rows != len(batch.positions):
             raise ValueError(
@@ -126,8 +126,7 @@ class _UniformStep:
         together = query_len if query_len <= _MOST_ROWS_PER_REQUEST else 1
         tables = batch.block_tables
         if together != query_len:
-            by_row = tables.unsqueeze(1).expand(num_requests, query_len, max_blocks)
-            tables = by_row.reshape(num_rows, max_blocks)
+            tables = tables.repeat_interleave(query_len, dim=0, output_size=num_rows)
         self._deep_gemm = deep_gemm
         self._max_context_tokens = max_context_tokens
         self._block_tables = tables
