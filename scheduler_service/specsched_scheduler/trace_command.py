@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -54,6 +54,48 @@ def head(
     _print_steps(_read(lambda: read_head(path, num)))
 
 
+@trace.command("cost")
+def cost(path: _PathArgument, json: _JsonOption = False) -> None:
+    """Hold what steps were predicted to take against what they took.
+
+    Bias and mean error of the profile, of the profile with its cost of context, and of what the
+    scheduler promised with the decision, by size, requests and context; then of expected tokens.
+    """
+    truth = _read(lambda: _reader("cost_truth")(path))
+    if json:
+        typer.echo(json_module.dumps(truth))
+        return
+    _print_lines(_cost_lines(truth))
+    tokens = truth["tokens"]
+    typer.echo(
+        f"expected tokens: bias {_share(tokens['bias'])} over {tokens['num_steps']:,} steps, at"
+        f" worst {_share(tokens['worst_block'])} in a thousand"
+    )
+
+
+def _cost_lines(truth: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    lines = [("", "steps", "ms", *(f"{name} bias / error" for name in _PREDICTIONS))]
+    groups = [("all", {"": truth["all"]})]
+    groups += [(name, truth[f"by_{name}"]) for name in ("size", "requests", "context")]
+    for name, group in groups:
+        for value, figures in group.items():
+            errors = [figures.get(each) for each in _PREDICTIONS]
+            lines.append(
+                (
+                    f"{name} {value}".strip(),
+                    f"{figures['num_steps']:,}",
+                    f"{figures['measured_ms']:.3f}",
+                    *(f"{_share(e['bias'])} / {e['error']:.1%}" if e else "-" for e in errors),
+                )
+            )
+    return lines
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1%}"
+
+
+_PREDICTIONS = ("profile", "context", "learned")
 _HEADERS = (
     "step",
     "requests",
@@ -69,7 +111,10 @@ _HEADERS = (
 
 
 def _print_steps(steps: list[Any]) -> None:
-    lines = [_HEADERS, *(tuple(map(_text, astuple(step))) for step in steps)]
+    _print_lines([_HEADERS, *(tuple(map(_text, astuple(step))) for step in steps)])
+
+
+def _print_lines(lines: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = (f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
@@ -87,12 +132,12 @@ def _text(value: object) -> str:
 
 
 def _reader(name: str) -> Callable[..., Any]:
-    """A function of the module that needs pyarrow."""
+    """A function of the modules that need pyarrow."""
     try:
-        from specsched_scheduler.trace import summary as module
+        from specsched_scheduler.trace import cost_truth, summary
     except ImportError as error:
         _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
-    function: Callable[..., Any] = getattr(module, name)
+    function: Callable[..., Any] = {**vars(summary), **vars(cost_truth)}[name]
     return function
 
 

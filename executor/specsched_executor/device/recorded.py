@@ -53,7 +53,7 @@ class RecordedDrafter:
         token_ids, _ = self._drafter.draft(job)
         num_tokens = job.tables.num_tokens[job.requests.slot_ids.clamp(min=0)]
         rows = self._rows(job.requests, num_tokens)
-        return token_ids, self._confidence[rows, : job.num_tokens]
+        return token_ids, self._confidence[rows, : job.num_tokens].contiguous()
 
     def decide(
         self,
