@@ -34,15 +34,12 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        parts = [
-            part
-            for part in read_plan(options.plan)
-            if not options.part or part.name in options.part
-        ]
+        parts = read_plan(options.plan, options.part)
         options.output.mkdir(parents=True, exist_ok=True)
-        with serving(options.output, options.executor_options, options.start_timeout) as servers:
-            failed = [part.name for part in parts if not _sweep(part, servers, options.output)]
-            _keep_learned(servers, options.output)
+        first = parts[0].scheduler_options
+        starting = serving(options.output, options.executor_options, first, options.start_timeout)
+        with starting as servers:
+            failed = [part.name for part in parts if not _run(part, servers, options.output)]
     except (PlanError, SoakError) as error:
         print(f"prove: {error}", file=sys.stderr)
         return 2
@@ -51,6 +48,14 @@ def main() -> int:
     if failed:
         print(f"prove: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _run(part: Part, servers: Servers, output: Path) -> bool:
+    """Whether the part was measured, and what the scheduler had learned at its end is kept."""
+    servers.use_scheduler(part.scheduler_options)
+    is_done = _sweep(part, servers, output)
+    _keep_learned(servers, output / part.name)
+    return is_done
 
 
 def _sweep(part: Part, servers: Servers, output: Path) -> bool:
@@ -92,11 +97,11 @@ def _line(load: dict[str, Any]) -> str:
     speeds = {name: each["summary"]["tokens_per_s"] for name, each in load["variants"].items()}
     name, speed = list(speeds.items())[-1]
     chosen = " or ".join(dict.fromkeys(best["chosen"]))
-    off = verdict["scheduled_to_static"]["off"]
+    first, to_first = next(iter(verdict["scheduled_to_static"].items()))
     return (
         f"{load['load']['concurrency']:4} users, {verdict['num_repeats']} repeats:"
         f" {name} {speed:.0f} tokens/s, to {chosen} {_ratio(best['scheduled_to_best'])},"
-        f" to off {_ratio(off)}"
+        f" to {first} {_ratio(to_first)}"
     )
 
 

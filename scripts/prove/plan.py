@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +21,8 @@ class Part(BaseModel):
     """One sweep; the options are those of `specsched bench sweep`.
 
     prompts: files whose lines are taken in turn, relative to the checkout. max_seconds: of the
-    sweep. fixed: draft lengths; none: all.
+    sweep. fixed: draft lengths; none: all. scheduler_options: of the scheduler that decides; where
+    they differ from those of the part before, another one is started, which has learned nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,8 @@ class Part(BaseModel):
     round_seconds: float = Field(1.0, gt=0)
     clients: int = Field(1, ge=1)
     fixed: tuple[int, ...] = ()
+    against: tuple[str, ...] = ()
+    scheduler_options: tuple[str, ...] = ()
     policy: str = "throughput"
     seed: int | None = None
     min_repeats: int = 4
@@ -51,7 +54,7 @@ class Part(BaseModel):
             *("policy", "min_repeats", "max_repeats"),
         ):
             options += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
-        for name in ("concurrency", "fixed"):
+        for name in ("concurrency", "fixed", "against"):
             for value in getattr(self, name):
                 options += [f"--{name}", str(value)]
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
@@ -63,8 +66,8 @@ class Part(BaseModel):
             yield from lines
 
 
-def read_plan(path: Path) -> list[Part]:
-    """The parts of a plan; PlanError for one that cannot be run."""
+def read_plan(path: Path, names: Sequence[str] | None = None) -> list[Part]:
+    """The parts of a plan, or those named; PlanError for what cannot be run."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("part", [])
         parts = [Part.model_validate(table) for table in tables]
@@ -74,4 +77,7 @@ def read_plan(path: Path) -> list[Part]:
         raise PlanError(f"{path}: no part; accepted: a table [[part]] for each sweep")
     if len({part.name for part in parts}) < len(parts):
         raise PlanError(f"{path}: two parts have one name")
-    return parts
+    known = [part.name for part in parts]
+    if unknown := set(names or ()) - set(known):
+        raise PlanError(f"--part {', '.join(sorted(unknown))}; accepted: {', '.join(known)}")
+    return [part for part in parts if not names or part.name in names]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from specsched_client import Client
 
@@ -15,56 +15,91 @@ from scripts.soak.processes import Managed, wait_until
 
 __all__ = ["Servers", "serving"]
 
-_SETTLE_S = 60.0
 
-
-@dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the two are reached."""
+    """Where the two are reached. The executor goes on while schedulers change."""
 
-    executor_target: str
-    scheduler_target: str
+    def __init__(self, directory: Path, start_timeout_s: float) -> None:
+        self._directory = directory
+        self._run_dir = directory / "run"
+        self._start_timeout_s = start_timeout_s
+        self._options: tuple[str, ...] | None = None
+        self._scheduler: Managed | None = None
+        self._executor: Managed | None = None
+
+    @property
+    def executor_target(self) -> str:
+        """Of the gateway API."""
+        return f"127.0.0.1:{_serving(self._executor)['port']}"
+
+    @property
+    def scheduler_target(self) -> str:
+        """Of the scheduler that decides now."""
+        return f"unix:{next((self._run_dir / 'schedulers').glob('*.sock'))}"
+
+    def start_executor(self, options: Sequence[str]) -> None:
+        """Start it, and wait until it serves; SoakError where it does not."""
+        command = [*self._command("specsched_executor"), "--port", "0", *options]
+        self._executor = Managed(command, self._directory / "executor.log")
+        self._await(lambda: bool(_serving(self._executor)), "the executor serves")
+
+    def use_scheduler(self, options: tuple[str, ...]) -> None:
+        """Have a scheduler with these options decide; SoakError where it does not in time."""
+        if options == self._options:
+            return
+        if self._scheduler is not None:
+            self._scheduler.terminate()
+        log = self._directory / "scheduler.log"
+        log.unlink(missing_ok=True)
+        self._scheduler = Managed([*self._command("specsched_scheduler"), *options], log)
+        self._await(lambda: bool(_serving(self._scheduler)), "the scheduler serves")
+        self._options = options
+        if self._executor is not None:
+            self.wait_until_followed()
+
+    def wait_until_followed(self) -> None:
+        """SoakError where the executor does not attach in time."""
+        with Client(self.executor_target) as client:
+            self._await(
+                lambda: any(each.active for each in client.schedulers().schedulers),
+                "the executor follows the scheduler",
+            )
+
+    def close(self) -> None:
+        """End both."""
+        for process in (self._executor, self._scheduler):
+            if process is not None:
+                process.close()
+
+    def _command(self, module: str) -> list[str]:
+        common = ["--run-dir", str(self._run_dir), "--log-format", "json", "--http-address", "off"]
+        return [sys.executable, "-m", module, *common]
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        processes = [each for each in (self._executor, self._scheduler) if each is not None]
+        wait_until(condition, what, *processes, timeout_s=self._start_timeout_s)
 
 
 @contextlib.contextmanager
 def serving(
-    directory: Path, executor_options: Sequence[str], start_timeout_s: float
+    directory: Path,
+    executor_options: Sequence[str],
+    scheduler_options: tuple[str, ...],
+    start_timeout_s: float,
 ) -> Iterator[Servers]:
     """Start both, logs in `directory`; SoakError where they do not serve in time."""
-    run_dir = directory / "run"
-    common = ["--run-dir", str(run_dir), "--log-format", "json", "--http-address", "off"]
-    scheduler = Managed(
-        [sys.executable, "-m", "specsched_scheduler", *common], directory / "scheduler.log"
-    )
-    with contextlib.ExitStack() as ending:
-        ending.callback(scheduler.close)
-        _await_serving(scheduler, start_timeout_s)
-        command = [sys.executable, "-m", "specsched_executor", *common, "--port", "0"]
-        executor = Managed([*command, *executor_options], directory / "executor.log")
-        ending.callback(executor.close)
-        _await_serving(executor, start_timeout_s)
-        target = f"127.0.0.1:{_serving(executor)['port']}"
-        with Client(target) as client:
-            wait_until(
-                lambda: any(each.active for each in client.schedulers().schedulers),
-                "the executor follows the scheduler",
-                *(scheduler, executor),
-                timeout_s=_SETTLE_S,
-            )
-        socket = next((run_dir / "schedulers").glob("*.sock"))
-        yield Servers(target, f"unix:{socket}")
-        executor.terminate()
-        scheduler.terminate()
+    servers = Servers(directory, start_timeout_s)
+    with contextlib.closing(servers):
+        servers.use_scheduler(scheduler_options)
+        servers.start_executor(executor_options)
+        servers.wait_until_followed()
+        yield servers
 
 
-def _await_serving(process: Managed, timeout_s: float) -> None:
-    what = f"{process.log.stem} serves"
-    wait_until(lambda: bool(_serving(process)), what, process, timeout_s=timeout_s)
-
-
-def _serving(process: Managed) -> dict[str, object]:
+def _serving(process: Managed | None) -> dict[str, Any]:
     """What the process logged when it was ready; empty before."""
-    for line in process.log.read_text(encoding="utf-8").splitlines():
+    lines = process.log.read_text(encoding="utf-8").splitlines() if process is not None else []
+    for line in lines:
         if '"serving"' in line:
             return dict(json.loads(line))
     return {}

@@ -62,6 +62,13 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path, text, said):
         read_plan(write(tmp_path, text))
 
 
+def test_parts_are_chosen_by_name(tmp_path):
+    path = write(tmp_path, TRIAL)
+    assert [part.name for part in read_plan(path, ["trial"])] == ["trial"]
+    with pytest.raises(PlanError, match="--part other; accepted: trial"):
+        read_plan(path, ["other"])
+
+
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_plans_that_ship_are_sound(path, tmp_path):
     for part in read_plan(path):

@@ -288,6 +288,8 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
     assert names == ["off", "none", "fixed(1)", "fixed(2)", "fixed(3)", "throughput"]
     assert [variant.name for variant in plan(fixed=(2,)).variants(3)][1] == "fixed(2)"
     json.dumps(plan().settings())
+    compared = plan(against=("ratio", "fixed(1)")).variants(3)
+    assert [variant.name for variant in compared] == ["ratio", "fixed(1)", "throughput"]
 
 
 @pytest.mark.parametrize(
@@ -308,6 +310,8 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
         ({"min_repeats": 20}, "--max-repeats 16; accepted: --min-repeats or more"),
         ({"baseline_target": TARGET}, "is the target itself"),
         ({"policy": "fixed("}, "policy 'fixed\\('; accepted"),
+        ({"against": ("fixed(",)}, "policy 'fixed\\('; accepted"),
+        ({"against": ("off",), "fixed": (1,)}, "--fixed has no effect with --against"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(options: dict[str, Any], message: str) -> None:
@@ -322,6 +326,8 @@ def test_lengths_are_bounded_by_the_executors_drafts() -> None:
         plan().variants(None)
     with pytest.raises(InvalidRequestError, match="--policy off is one of the static settings"):
         plan(policy="off").variants(3)
+    with pytest.raises(InvalidRequestError, match="--against off, throughput; accepted: each once"):
+        plan(against=("off", "throughput")).variants(3)
 
 
 def test_a_scheduler_that_nobody_follows_is_not_swept(

@@ -59,6 +59,13 @@ def sweep(
         ),
     ] = None,
     policy: Annotated[str, typer.Option(help="The policy to prove.")] = "throughput",
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Policy to compare it with instead of no speculation and fixed numbers; repeat for"
+            " several."
+        ),
+    ] = None,
     half_width: Annotated[
         float,
         typer.Option(
@@ -124,6 +131,7 @@ def sweep(
         baseline_target=baseline_target,
         concurrency=concurrency,
         fixed=fixed or (),
+        against=against or (),
         policy=policy,
         half_width=half_width,
         min_repeats=min_repeats,

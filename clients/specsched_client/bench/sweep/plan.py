@@ -37,7 +37,8 @@ class SweepPlan:
     fixed: numbers of drafts; empty for all up to the executor's. num_requests: None for one per
     prompt, or four per user. half_width: of every ratio's interval, as a share of the ratio.
     round_seconds: of steady rounds, about; None: whole rounds. num_processes: that send requests.
-    max_seconds: after which no repeat is begun; None: as long as it takes.
+    max_seconds: after which no repeat is begun; None: as long as it takes. against: policies in
+    place of no speculation and fixed numbers of drafts.
     """
 
     prompts: tuple[BenchPrompt, ...]
@@ -58,6 +59,7 @@ class SweepPlan:
     round_seconds: float | None = None
     num_processes: int = 1
     max_seconds: float | None = None
+    against: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, values in (("concurrency", self.concurrency), ("fixed", self.fixed)):
@@ -77,9 +79,15 @@ class SweepPlan:
                 raise InvalidRequestError(f"--{option} {value}; accepted: a finite number above 0")
         self._check_rounds()
         require_timeout(self.timeout_s)
-        to_policy_spec(self.policy)
+        self._check_policies()
         if self.baseline_target == self.target:
             raise InvalidRequestError(f"--baseline-target {self.target} is the target itself")
+
+    def _check_policies(self) -> None:
+        for policy in (self.policy, *self.against):
+            to_policy_spec(policy)
+        if self.against and self.fixed:
+            raise InvalidRequestError("--fixed has no effect with --against")
 
     def _check_rounds(self) -> None:
         if self.round_seconds is None and self.num_processes > 1:
@@ -94,6 +102,7 @@ class SweepPlan:
         prompts: Path,
         concurrency: Sequence[int],
         fixed: Sequence[int],
+        against: Sequence[str],
         max_tokens: int,
         temperature: float,
         ignore_eos: bool,
@@ -110,6 +119,7 @@ class SweepPlan:
             prompt_file=str(prompts),
             concurrency=tuple(concurrency),
             fixed=tuple(fixed),
+            against=tuple(against),
             sampling=Sampling(
                 temperature=temperature, max_tokens=max_tokens, ignore_eos=ignore_eos
             ),
@@ -140,9 +150,14 @@ class SweepPlan:
                 " drafts"
             )
         lengths = self.fixed or range(1, max_draft_tokens + 1)
-        policies = [OFF, *(f"fixed({k})" for k in lengths), self.policy]
+        others = self.against or (OFF, *(f"fixed({k})" for k in lengths))
+        policies = [*others, self.policy]
         if len({policy_text(to_policy_spec(each)) for each in policies}) < len(policies):
-            raise InvalidRequestError(f"--policy {self.policy} is one of the static settings")
+            raise InvalidRequestError(
+                f"--policy {self.policy} is one of the static settings"
+                if not self.against
+                else f"--policy {self.policy} --against {', '.join(others)}; accepted: each once"
+            )
         variants = [Variant(policy, self.target, policy) for policy in policies]
         if self.baseline_target is not None:
             variants.insert(1, Variant(BASELINE, self.baseline_target, is_scheduled=False))
