@@ -52,15 +52,15 @@ class Driver:
         tables = torch.full((len(chunks), width), -1, dtype=torch.int32)
         for row, (sequence, _) in enumerate(chunks):
             tables[row, : len(sequence.blocks)] = torch.tensor(sequence.blocks)
-        zeros = torch.zeros(padding, dtype=torch.int64)
+        zeros, device = torch.zeros(padding, dtype=torch.int64), self.model.device
         batch = ModelBatch(
-            token_ids=torch.cat((*tokens, zeros)),
-            positions=torch.cat((*positions, zeros)),
-            slot_mapping=torch.cat((*slots, torch.full((padding,), PAD_SLOT))),
-            query_start_loc=torch.tensor([0, *counts]).cumsum(0),
-            context_lens=torch.tensor([sequence.done for sequence, _ in chunks]),
-            block_tables=tables,
-            logit_rows=torch.arange(sum(counts)),
+            token_ids=torch.cat((*tokens, zeros)).to(device),
+            positions=torch.cat((*positions, zeros)).to(device),
+            slot_mapping=torch.cat((*slots, torch.full((padding,), PAD_SLOT))).to(device),
+            query_start_loc=torch.tensor([0, *counts]).cumsum(0).to(device),
+            context_lens=torch.tensor([sequence.done for sequence, _ in chunks]).to(device),
+            block_tables=tables.to(device),
+            logit_rows=torch.arange(sum(counts)).to(device),
             feature_layers=layers,
         )
         output = self.model.forward(batch, self.cache)
