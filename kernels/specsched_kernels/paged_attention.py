@@ -60,8 +60,11 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     out: torch.Tensor | None = None,
     max_query_len: int | None = None,
     max_context_tokens: int | None = None,
+    is_causal: bool = True,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v, each row over its request's tokens up to and including its own.
+
+    Of all of them where it is not causal: then the rows of a request see each other.
 
     query: [n, H, D], rows flattened request after request. key_cache, value_cache:
     [num_blocks, block_size, Hkv, D], H a multiple of Hkv, any strides (see `allocate_kv`).
@@ -93,9 +96,10 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
             scale=scale,
             max_query_len=max_query_len or query.shape[0],
             max_context_tokens=max_context_tokens or block_tables.shape[1] * key_cache.shape[1],
+            is_causal=is_causal,
         )
         return out
-    storage = storage_arrays(key_cache, value_cache)
+    storage = storage_arrays(key_cache, value_cache) if is_causal else None
     if storage is None or not is_cpu_float(query, out):
         return reference.paged_attention(
             query,
@@ -106,6 +110,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
             context_lens,
             scale=scale,
             out=out,
+            is_causal=is_causal,
         )
     out[int(query_start_loc[-1]) :] = 0.0
     work = query.numel() * int(context_lens.max()) if context_lens.numel() else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from specsched_kernels.add_rms_norm import add_rms_norm as exact_add_rms_norm
+from specsched_kernels.rotate_and_store import HeadNorms
 from specsched_kernels.rotate_and_store import rotate_and_store as exact_rotate_and_store
 from specsched_kernels.silu_and_mul import silu_and_mul as exact_silu_and_mul
 
@@ -52,24 +53,33 @@ def test_silu_and_mul(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
-@pytest.mark.parametrize("heads", [(9, 3), (4, 4)])
+@pytest.mark.parametrize("heads", [(9, 3), (4, 4), (0, 2)])
+@pytest.mark.parametrize("is_normed", [False, True])
 def test_rotate_and_store(
-    device: str, heads: tuple[int, int], dtype: torch.dtype, tolerance: float
+    device: str, heads: tuple[int, int], dtype: torch.dtype, tolerance: float, is_normed: bool
 ) -> None:
     from specsched_kernels.triton.rotate_and_store import rotate_and_store
 
     num_heads, num_kv_heads = heads
-    rows = torch.randn(5, num_heads + 2 * num_kv_heads, 64).to(dtype)
+    norms = moved_norms = None
+    if is_normed:
+        norms = HeadNorms(torch.randn(64), torch.randn(64), 1e-5)
+        moved_norms = HeadNorms(norms.query.to(device), norms.key.to(device), norms.eps)
+    # Of wider rows, as those are that the context of all layers is projected to at once.
+    rows = torch.randn(5, num_heads + 2 * num_kv_heads + 3, 64)[:, :-3].to(dtype)
     angles = torch.randn(40, 32)
     cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1)
     positions, slots = torch.tensor([0, 39, 7, 7, 12]), torch.tensor([17, -1, 3, 40, 0])
     cache = torch.randn(2, 6, 8, num_kv_heads, 64).to(dtype)
     exact_rows, exact_cache = rows.float().clone(), cache.float().clone()
-    exact_rotate_and_store(exact_rows, num_heads, positions, slots, cos_sin, *exact_cache)
-    moved, moved_cache = rows.clone().to(device), cache.clone().to(device)
+    exact_rotate_and_store(exact_rows, num_heads, positions, slots, cos_sin, *exact_cache, norms)
+    moved = torch.empty(5, num_heads + 2 * num_kv_heads + 3, 64, dtype=dtype, device=device)[:, :-3]
+    moved_cache = cache.clone().to(device)
     at = [tensor.to(device) for tensor in (positions, slots, cos_sin)]
-    rotate_and_store(moved, num_heads, *at, *moved_cache)
-    assert relative_error(moved[:, :num_heads], exact_rows[:, :num_heads]) < tolerance
+    rotate_and_store(moved.copy_(rows), num_heads, *at, *moved_cache, moved_norms)
+    assert (
+        not num_heads or relative_error(moved[:, :num_heads], exact_rows[:, :num_heads]) < tolerance
+    )
     assert relative_error(moved_cache, exact_cache) < tolerance
     written = torch.zeros(48, dtype=torch.bool)
     written[slots[slots >= 0]] = True

@@ -59,7 +59,7 @@ def ragged(
     )
 
 
-def exact_attention(batch: Ragged, scale: float) -> torch.Tensor:
+def exact_attention(batch: Ragged, scale: float, *, is_causal: bool = True) -> torch.Tensor:
     """float64 [n, H, D], row by row; NaN in padded rows."""
     query, keys, values = (
         t.cpu().double() for t in (batch.query, batch.key_cache, batch.value_cache)
@@ -73,13 +73,13 @@ def exact_attention(batch: Ragged, scale: float) -> torch.Tensor:
             for t in (keys, values)
         )
         for row in range(locs[request], locs[request + 1]):
-            end = context_len - (locs[request + 1] - 1 - row)
+            end = context_len - (locs[request + 1] - 1 - row) if is_causal else context_len
             scores = torch.einsum("hd,thd->ht", query[row], context_k[:end]) * scale
             out[row] = torch.einsum("ht,thd->hd", scores.softmax(-1), context_v[:end])
     return out
 
 
-def check(batch: Ragged, tolerance: float) -> None:
+def check(batch: Ragged, tolerance: float, *, is_causal: bool = True) -> None:
     from specsched_kernels.triton.paged_attention import paged_attention
 
     scale = batch.query.shape[-1] ** -0.5
@@ -95,9 +95,10 @@ def check(batch: Ragged, tolerance: float) -> None:
         scale=scale,
         max_query_len=batch.max_query_len,
         max_context_tokens=batch.max_context_tokens,
+        is_causal=is_causal,
     )
     num_rows = int(batch.query_start_loc[-1])
-    expected = exact_attention(batch, scale)[:num_rows]
+    expected = exact_attention(batch, scale, is_causal=is_causal)[:num_rows]
     error = (out[:num_rows].cpu().double() - expected).norm() / expected.norm()
     assert error < tolerance
     assert (out[num_rows:] == 0).all()
@@ -124,14 +125,17 @@ def test_long_contexts_are_split_and_short_ones_are_not(device: str) -> None:
     check(batch, 1e-5)
 
 
-def test_every_split_is_combined(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_every_split_is_combined(
+    device: str, monkeypatch: pytest.MonkeyPatch, is_causal: bool
+) -> None:
     from specsched_kernels.triton import attention_plan
 
     monkeypatch.setattr(attention_plan, "_chunk_tokens", lambda *_: 64)
     batch = ragged(
         2, [4, 6, 1], [66, 300, 64], (6, 2), 64, dtype=torch.float32, device=device, block_size=32
     )
-    check(batch, 1e-5)
+    check(batch, 1e-5, is_causal=is_causal)
 
 
 def test_prefill_takes_several_tiles(device: str) -> None:

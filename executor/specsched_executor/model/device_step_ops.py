@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 from specsched_kernels.paged_attention import paged_attention
-from specsched_kernels.rms_norm import rms_norm
-from specsched_kernels.rotate_and_store import rotate_and_store
+from specsched_kernels.rotate_and_store import HeadNorms, rotate_and_store
 
 from specsched_executor.core import ModelBatch
 from specsched_executor.model.kv_cache import PagedKvCache
@@ -32,12 +31,12 @@ class DeviceStepOps(DeviceRowOps):
     def attend(self, layer: int, normed: torch.Tensor) -> torch.Tensor:
         """See StepOps."""
         config, weights, batch = self._config, self._weights[layer], self._batch
-        counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
-        heads = weights.qkv(normed).view(-1, sum(counts), config.head_dim)
-        query, key, _ = torch.split(heads, counts, dim=1)
+        num_all_heads = config.num_heads + 2 * config.num_kv_heads
+        heads = weights.qkv(normed).view(-1, num_all_heads, config.head_dim)
+        query = heads[:, : config.num_heads]
+        norms = None
         if weights.query_norm is not None and weights.key_norm is not None:
-            query.copy_(rms_norm(query.contiguous(), weights.query_norm, config.rms_norm_eps))
-            key.copy_(rms_norm(key.contiguous(), weights.key_norm, config.rms_norm_eps))
+            norms = HeadNorms(weights.query_norm, weights.key_norm, config.rms_norm_eps)
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         rotate_and_store(
             heads,
@@ -47,6 +46,7 @@ class DeviceStepOps(DeviceRowOps):
             self._cos_sin,
             keys,
             values,
+            norms,
         )
         attended = paged_attention(
             query,

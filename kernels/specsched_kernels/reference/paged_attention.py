@@ -15,6 +15,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     *,
     scale: float,
     out: torch.Tensor,
+    is_causal: bool = True,
 ) -> torch.Tensor:
     """See specsched_kernels.paged_attention. Works in the dtype of `query`, float64 included."""
     out.zero_()
@@ -26,7 +27,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
         blocks = block_tables[request].long()
         keys = _gather(key_cache, blocks, context_len, query)
         values = _gather(value_cache, blocks, context_len, query)
-        out[rows] = _attend(query[rows], keys, values, scale).to(out.dtype)
+        out[rows] = _attend(query[rows], keys, values, scale, is_causal=is_causal).to(out.dtype)
     return out
 
 
@@ -41,12 +42,13 @@ def _gather(
 
 
 def _attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, *, is_causal: bool
 ) -> torch.Tensor:
-    """softmax(q k^T * scale) v with row i at position context - rows + i."""
+    """softmax(q k^T * scale) v, if causal with row i at position context - rows + i."""
     num_rows, context_len = query.shape[0], keys.shape[0]
     scores = torch.einsum("nhd,chd->hnc", query, keys) * scale
-    last = torch.arange(context_len - num_rows, context_len, device=query.device)
-    hidden = torch.arange(context_len, device=query.device)[None, :] > last[:, None]
-    weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
-    return torch.einsum("hnc,chd->nhd", weights, values)
+    if is_causal:
+        last = torch.arange(context_len - num_rows, context_len, device=query.device)
+        hidden = torch.arange(context_len, device=query.device)[None, :] > last[:, None]
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return torch.einsum("hnc,chd->nhd", scores.softmax(dim=-1), values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["find_tile", "lanes"]
+__all__ = ["find_tile", "lanes", "last_seen"]
 
 
 @triton.jit
@@ -13,6 +13,15 @@ def lanes(kv_head, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
     """Query head and row within the tile of each lane: the heads of a row side by side."""
     lane = tl.arange(0, BLOCK_M)
     return kv_head * GROUP + lane % GROUP, lane // GROUP
+
+
+@triton.jit
+def last_seen(row, end_row, context_len, IS_CAUSAL: tl.constexpr):
+    """Last position that a row attends to: its own, or its request's last."""
+    end = end_row
+    if IS_CAUSAL:
+        end = row + 1
+    return context_len - 1 - (end_row - end)
 
 
 @triton.jit

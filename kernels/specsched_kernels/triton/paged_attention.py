@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from specsched_kernels.triton.attention_plan import AttentionPlan
-from specsched_kernels.triton.attention_tiles import find_tile, lanes
+from specsched_kernels.triton.attention_tiles import find_tile, lanes, last_seen
 
 __all__ = ["paged_attention"]
 
@@ -39,6 +39,7 @@ def paged_attention(
     scale: float,
     max_query_len: int,
     max_context_tokens: int,
+    is_causal: bool = True,
 ) -> None:
     """Fill `out`, see `specsched_kernels.paged_attention`.
 
@@ -80,6 +81,7 @@ def paged_attention(
         BLOCK_Q=plan.block_q,
         LOG_REQUESTS=plan.log_requests,
         IS_SPLIT=plan.num_splits > 1,
+        IS_CAUSAL=is_causal,
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
         num_warps=_NUM_WARPS,
         num_stages=_NUM_STAGES,
@@ -101,6 +103,7 @@ def paged_attention(
             BLOCK_M=plan.block_m,
             BLOCK_Q=plan.block_q,
             LOG_REQUESTS=plan.log_requests,
+            IS_CAUSAL=is_causal,
         )
 
 
@@ -135,6 +138,7 @@ def _attention_kernel(
     BLOCK_Q: tl.constexpr,
     LOG_REQUESTS: tl.constexpr,
     IS_SPLIT: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     kv_head = tl.program_id(0)
@@ -148,11 +152,13 @@ def _attention_kernel(
         )
         last_row = tl.minimum(first_row + BLOCK_Q, end_row) - 1
         chunk_start = split * chunk_tokens
-        chunk_end = tl.minimum(context_len - (end_row - 1 - last_row), chunk_start + chunk_tokens)
+        seen_end = last_seen(last_row, end_row, context_len, IS_CAUSAL) + 1
+        chunk_end = tl.minimum(seen_end, chunk_start + chunk_tokens)
         if (first_row < end_row) & (chunk_start < chunk_end):
             row = (first_row + lane_row).to(tl.int64)
             is_row = (lane_row < BLOCK_Q) & (row < end_row)
-            position = tl.where(is_row, context_len - (end_row - row.to(tl.int32)), -1)
+            position = last_seen(row.to(tl.int32), end_row, context_len, IS_CAUSAL)
+            position = tl.where(is_row, position, -1)
             offset = row * query_stride + head * HEAD_DIM
             query = tl.load(
                 query_ptr + offset[:, None] + dim[None, :], mask=is_row[:, None], other=0.0
@@ -255,6 +261,7 @@ def _combine_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     LOG_REQUESTS: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
 ):
     """Weigh the parts of each row and head by the share of the softmax's sum that they hold."""
     head, lane_row = lanes(tl.program_id(0), GROUP, BLOCK_M)
@@ -263,8 +270,10 @@ def _combine_kernel(
     )
     if (first_row < end_row) & (context_len > chunk_tokens):
         row = (first_row + lane_row).to(tl.int64)
-        position = context_len - (end_row - row.to(tl.int32))
-        is_row = (lane_row < BLOCK_Q) & (row < end_row) & (position >= chunk_tokens)
+        is_row = (lane_row < BLOCK_Q) & (row < end_row)
+        position = last_seen(row.to(tl.int32), end_row, context_len, IS_CAUSAL)
+        position = tl.where(is_row, position, -1)
+        is_row = position >= chunk_tokens
         dim = tl.arange(0, HEAD_DIM)
         best = tl.full([BLOCK_M], float("-inf"), tl.float32)
         weight_sum = tl.zeros([BLOCK_M], tl.float32)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from specsched_kernels.add_rms_norm import add_rms_norm
 from specsched_kernels.paged_attention import paged_attention
 from specsched_kernels.rms_norm import rms_norm
-from specsched_kernels.rotate_and_store import rotate_and_store
+from specsched_kernels.rotate_and_store import HeadNorms, rotate_and_store
 from specsched_kernels.silu_and_mul import silu_and_mul
 
 from specsched_executor.device.dspark.places import BlockPlaces, SlotPages
@@ -62,12 +62,8 @@ class DeviceBackbone:
             len(features), config.num_layers, 2 * config.num_kv_heads, config.head_dim
         )
         for index, layer in enumerate(self._weights.layers):
-            key_value = heads[:, index].contiguous()
-            keys, values = self._caches[index]
-            if layer.key_norm is not None:
-                key = key_value[:, : config.num_kv_heads]
-                key.copy_(rms_norm(key.contiguous(), layer.key_norm, config.rms_norm_eps))
-            rotate_and_store(key_value, 0, positions, slot_mapping, self._cos_sin, keys, values)
+            where = (positions, slot_mapping, self._cos_sin, *self._caches[index])
+            rotate_and_store(heads[:, index], 0, *where, self._norms_of(layer))
 
     def run(self, anchor_ids: torch.Tensor, places: BlockPlaces) -> torch.Tensor:
         """Normed hidden states [R, k, hidden] of one block per anchor, int64 [R]."""
@@ -77,11 +73,10 @@ class DeviceBackbone:
         )
         ids[:, 0] = anchor_ids
         residual = F.embedding(ids.flatten(), self._embedding).float()
-        starts = torch.arange(len(residual) + 1, device=anchor_ids.device)
         delta: torch.Tensor | None = None
         for layer, cache in zip(self._weights.layers, self._caches, strict=True):
             projected = layer.qkv(self._add_norm(residual, delta, layer.input_norm))
-            delta = layer.output(self._attend(layer, cache, projected, places, starts))
+            delta = layer.output(self._attend(layer, cache, projected, places))
             gate_up = layer.gate_up(self._add_norm(residual, delta, layer.post_norm))
             delta = layer.down(silu_and_mul(gate_up))
         return self._add_norm(residual, delta, self._weights.final_norm).view(
@@ -94,15 +89,9 @@ class DeviceBackbone:
         cache: tuple[torch.Tensor, torch.Tensor],
         projected: torch.Tensor,
         places: BlockPlaces,
-        starts: torch.Tensor,
     ) -> torch.Tensor:
         config, (keys, values) = self._config, cache
-        counts = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
-        heads = projected.view(-1, sum(counts), config.head_dim)
-        query, key, _ = torch.split(heads, counts, dim=1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query.copy_(rms_norm(query.contiguous(), layer.query_norm, config.rms_norm_eps))
-            key.copy_(rms_norm(key.contiguous(), layer.key_norm, config.rms_norm_eps))
+        heads = projected.view(-1, config.num_heads + 2 * config.num_kv_heads, config.head_dim)
         rotate_and_store(
             heads,
             config.num_heads,
@@ -111,17 +100,24 @@ class DeviceBackbone:
             self._cos_sin,
             keys,
             values,
+            self._norms_of(layer),
         )
         return paged_attention(
-            query,
+            heads[:, : config.num_heads],
             keys,
             values,
             places.block_tables,
-            starts,
+            places.query_start_loc,
             places.context_lens,
             scale=config.head_dim**-0.5,
-            max_query_len=1,
+            max_query_len=config.block_size,
+            is_causal=False,
         ).flatten(1)
+
+    def _norms_of(self, layer: LayerWeights) -> HeadNorms | None:
+        if layer.query_norm is None or layer.key_norm is None:
+            return None
+        return HeadNorms(layer.query_norm, layer.key_norm, self._config.rms_norm_eps)
 
     def _add_norm(
         self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor

@@ -22,12 +22,12 @@ _PAGE_TOKENS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class BlockPlaces:
-    """Of R blocks of k rows each: positions, slot_mapping int64 [R * k]; context_lens int64 [R * k]
-    with the block; block_tables int32 [R * k, pages]. Every row is a sequence of its own that ends
-    where its block does, since rows of a block see each other."""
+    """Of R blocks of k rows each: positions, slot_mapping int64 [R * k]; query_start_loc int64
+    [R + 1]; context_lens int64 [R], with the block; block_tables int32 [R, pages]."""
 
     positions: torch.Tensor
     slot_mapping: torch.Tensor
+    query_start_loc: torch.Tensor
     context_lens: torch.Tensor
     block_tables: torch.Tensor
 
@@ -43,6 +43,7 @@ class SlotPages:
         self.page_tokens = _PAGE_TOKENS
         self._page_offsets = torch.arange(self._pages_per_slot, device=device, dtype=torch.int32)
         self._row_offsets = torch.arange(block_size, device=device)
+        self._starts = torch.arange(num_slots + 1, device=device) * block_size
 
     @property
     def tokens_per_slot(self) -> int:
@@ -76,6 +77,7 @@ class SlotPages:
         return BlockPlaces(
             positions=(num_seen.clamp(min=0)[:, None] + self._row_offsets).flatten(),
             slot_mapping=slot_mapping.flatten(),
-            context_lens=(context + k).repeat_interleave(k, output_size=len(slot_ids) * k),
-            block_tables=tables.repeat_interleave(k, dim=0, output_size=len(slot_ids) * k),
+            query_start_loc=self._starts[: len(slot_ids) + 1],
+            context_lens=context + k,
+            block_tables=tables,
         )
