@@ -19,6 +19,7 @@ from specsched_kernels.slot_tables import (
     store_drafts,
 )
 from specsched_kernels.verify_drafts import SamplingInputs, VerifyOutcome, verify_drafts
+from specsched_kernels.window_pages import CommittedRows
 
 from specsched_executor.core import PAD_SLOT, KvCache, ModelBatch, TargetModel, TargetOutput
 from specsched_executor.device.drafter import ContextRows, DeviceDrafter, DraftJob
@@ -116,14 +117,16 @@ class DeviceStep:
         if self.drafter.feature_layers:
             self.drafter.take_in(
                 ContextRows(
-                    features=output.features,
-                    row_to_request=allocation.row_to_request,
-                    row_positions=allocation.row_positions,
-                    query_start_loc=query_start_loc,
-                    num_base_rows=requests.num_base_rows,
-                    num_accepted=outcome.num_accepted,
-                    slot_ids=requests.slot_ids,
-                    start_positions=start_positions,
+                    output.features,
+                    CommittedRows(
+                        row_to_request=allocation.row_to_request,
+                        row_positions=allocation.row_positions,
+                        query_start_loc=query_start_loc,
+                        num_base_rows=requests.num_base_rows,
+                        num_accepted=outcome.num_accepted,
+                        slot_ids=requests.slot_ids,
+                        start_positions=start_positions,
+                    ),
                 )
             )
         if wanted is None:

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.slot_tables import SlotTables
+from specsched_kernels.window_pages import CommittedRows
 
 from specsched_executor.device.step_arrays import RequestInputs
 
@@ -17,21 +18,10 @@ __all__ = ["ContextRows", "DeviceDrafter", "DraftJob", "NoDeviceDrafter"]
 
 @dataclass(frozen=True, slots=True)
 class ContextRows:
-    """The n rows that a step of R requests ran, after verification.
-
-    features: layer -> [n, hidden]. row_to_request: int32 [n], -1 in padding. row_positions: int64
-    [n]. query_start_loc: int32 [R+1]. num_base_rows, num_accepted: int32 [R]: of each request that
-    many rows belong to committed tokens. slot_ids: int64 [R].
-    """
+    """The n rows that a step ran, after verification; features: layer -> [n, hidden]."""
 
     features: Mapping[int, torch.Tensor]
-    row_to_request: torch.Tensor
-    row_positions: torch.Tensor
-    query_start_loc: torch.Tensor
-    num_base_rows: torch.Tensor
-    num_accepted: torch.Tensor
-    slot_ids: torch.Tensor
-    start_positions: torch.Tensor
+    committed: CommittedRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from specsched_kernels.paged_attention import paged_attention
 from specsched_kernels.rms_norm import rms_norm
 from specsched_kernels.rotate_and_store import HeadNorms, rotate_and_store
 from specsched_kernels.silu_and_mul import silu_and_mul
+from specsched_kernels.window_pages import PlacedBlocks, WindowPages
 
-from specsched_executor.device.dspark.places import BlockPlaces, SlotPages
 from specsched_executor.drafters.dspark import DSparkCheckpoint
 from specsched_executor.drafters.dspark.weights import BackboneWeights, LayerWeights
 from specsched_executor.model.linear import DeviceLinear
@@ -29,16 +29,20 @@ class DeviceBackbone:
         self,
         checkpoint: DSparkCheckpoint,
         embedding: torch.Tensor,
-        pages: SlotPages,
+        pages: WindowPages,
+        num_slots: int,
         max_positions: int,
     ) -> None:
         self._config = config = checkpoint.config
         self._embedding = embedding
-        self._pages = pages
         device, dtype = embedding.device, embedding.dtype
         tensors = {name: t.to(device, dtype) for name, t in checkpoint.tensors.items()}
         self._weights = BackboneWeights.of(tensors, config.num_layers, DeviceLinear)
-        self._caches = [self._new_cache() for _ in range(config.num_layers)]
+        # Keys and values of each layer.
+        cache = (config.num_layers, 2, num_slots * pages.pages_per_slot, pages.page_tokens)
+        shape = (*cache, config.num_kv_heads, config.head_dim)
+        self._caches = torch.zeros(shape, dtype=dtype, device=device)
+        self._starts = torch.arange(num_slots + 1, device=device) * config.block_size
         frequencies = rope_frequencies(config.head_dim, config.rope_theta, None)
         self._cos_sin = cos_sin_table(frequencies, max_positions).to(device)
 
@@ -65,38 +69,34 @@ class DeviceBackbone:
             where = (positions, slot_mapping, self._cos_sin, *self._caches[index])
             rotate_and_store(heads[:, index], 0, *where, self._norms_of(layer))
 
-    def run(self, anchor_ids: torch.Tensor, places: BlockPlaces) -> torch.Tensor:
-        """Normed hidden states [R, k, hidden] of one block per anchor, int64 [R]."""
-        config, k = self._config, self._config.block_size
-        ids = torch.full(
-            (len(anchor_ids), k), config.mask_token_id, device=anchor_ids.device, dtype=torch.int64
-        )
-        ids[:, 0] = anchor_ids
-        residual = F.embedding(ids.flatten(), self._embedding).float()
+    def run(self, blocks: PlacedBlocks) -> torch.Tensor:
+        """Normed hidden states [R, k, hidden] of one block per request."""
+        config = self._config
+        residual = F.embedding(blocks.token_ids, self._embedding).float()
         delta: torch.Tensor | None = None
         for layer, cache in zip(self._weights.layers, self._caches, strict=True):
             projected = layer.qkv(self._add_norm(residual, delta, layer.input_norm))
-            delta = layer.output(self._attend(layer, cache, projected, places))
+            delta = layer.output(self._attend(layer, cache, projected, blocks))
             gate_up = layer.gate_up(self._add_norm(residual, delta, layer.post_norm))
             delta = layer.down(silu_and_mul(gate_up))
         return self._add_norm(residual, delta, self._weights.final_norm).view(
-            -1, k, config.hidden_size
+            -1, config.block_size, config.hidden_size
         )
 
     def _attend(
         self,
         layer: LayerWeights,
-        cache: tuple[torch.Tensor, torch.Tensor],
+        cache: torch.Tensor,
         projected: torch.Tensor,
-        places: BlockPlaces,
+        blocks: PlacedBlocks,
     ) -> torch.Tensor:
         config, (keys, values) = self._config, cache
         heads = projected.view(-1, config.num_heads + 2 * config.num_kv_heads, config.head_dim)
         rotate_and_store(
             heads,
             config.num_heads,
-            places.positions,
-            places.slot_mapping,
+            blocks.positions,
+            blocks.slot_mapping,
             self._cos_sin,
             keys,
             values,
@@ -106,9 +106,9 @@ class DeviceBackbone:
             heads[:, : config.num_heads],
             keys,
             values,
-            places.block_tables,
-            places.query_start_loc,
-            places.context_lens,
+            blocks.block_tables,
+            self._starts[: len(blocks.context_lens) + 1],
+            blocks.context_lens,
             scale=config.head_dim**-0.5,
             max_query_len=config.block_size,
             is_causal=False,
@@ -124,10 +124,3 @@ class DeviceBackbone:
     ) -> torch.Tensor:
         out = torch.empty_like(residual, dtype=self._embedding.dtype)
         return add_rms_norm(residual, delta, weight, self._config.rms_norm_eps, out=out)
-
-    def _new_cache(self) -> tuple[torch.Tensor, torch.Tensor]:
-        config, pages = self._config, self._pages
-        shape = (pages.num_pages, pages.page_tokens, config.num_kv_heads, config.head_dim)
-        device, dtype = self._embedding.device, self._embedding.dtype
-        keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
-        return keys, values

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.draw_drafts import DraftDraws
+from specsched_kernels.window_pages import WindowPages, place_blocks, place_context
 
-from specsched_executor.core import PAD_SLOT
 from specsched_executor.device.drafter import ContextRows, DraftJob
 from specsched_executor.device.dspark.backbone import DeviceBackbone
 from specsched_executor.device.dspark.heads import DeviceHeads
-from specsched_executor.device.dspark.places import SlotPages
 from specsched_executor.drafters.dspark import DSparkCheckpoint
 from specsched_executor.drafters.dspark.drafter import check_fit
 from specsched_executor.model import DecoderModel
@@ -48,10 +47,12 @@ class DeviceDSpark:
             weight = checkpoint.tensors["lm_head.weight"].to(device, dtype)
             lm_head = DeviceLinear(weight, widens=True)
         window = min(config.window or context, context)
-        self._pages = SlotPages(num_slots, window, config.block_size, device)
+        self._pages = WindowPages(window, config.block_size, config.mask_token_id)
         # A step may verify a block beyond the last position that is ever committed.
         max_positions = context + 2 * (config.block_size + 1)
-        self._backbone = DeviceBackbone(checkpoint, embedding, self._pages, max_positions)
+        self._backbone = DeviceBackbone(
+            checkpoint, embedding, self._pages, num_slots, max_positions
+        )
         self._heads = DeviceHeads(checkpoint, lm_head, embedding)
         self._distribution = DraftDistribution.empty(
             num_slots, max_draft_tokens, config.vocab_size, device
@@ -71,26 +72,22 @@ class DeviceDSpark:
         """Store the context that the step committed."""
         features = torch.cat([rows.features[layer] for layer in self.feature_layers], dim=-1)
         dtype = self._backbone.dtype
-        slots = self._pages.context_slots(rows)
-        self._backbone.add_context(features.to(dtype), rows.row_positions, slots)
+        slots = place_context(self._pages, rows.committed)
+        self._backbone.add_context(features.to(dtype), rows.committed.row_positions, slots)
 
     def draft(self, job: DraftJob) -> tuple[torch.Tensor, torch.Tensor]:
         """See DeviceDrafter."""
-        requests, tables = job.requests, job.tables
-        is_live = (requests.slot_ids >= 0) & (requests.next_draft_lens > 0)
-        slots = requests.slot_ids.clamp(min=0)
-        anchors = tables.anchor_token_ids[slots]
-        num_tokens = tables.num_tokens[slots]
-        places = self._pages.blocks(slots, num_tokens - 1, is_live)
-        hidden = self._backbone.run(anchors, places)[:, : job.num_tokens]
+        requests = job.requests
+        blocks = place_blocks(self._pages, job.tables, requests.slot_ids, requests.next_draft_lens)
+        hidden = self._backbone.run(blocks)[:, : job.num_tokens]
         draws = None
         if job.draws:
             draws = DraftDraws(
                 temperatures=requests.draft_temperature,
                 seeds=requests.seeds,
-                positions=num_tokens,
+                positions=blocks.num_tokens,
                 step_id=job.step_id,
-                slot_ids=torch.where(is_live, slots, PAD_SLOT),
+                slot_ids=blocks.live_slot_ids,
                 kept=self._distribution,
             )
-        return self._heads.draft(hidden, anchors, draws)
+        return self._heads.draft(hidden, blocks.anchor_ids, draws)
