@@ -66,8 +66,17 @@ class DeviceBackbone:
             len(features), config.num_layers, 2 * config.num_kv_heads, config.head_dim
         )
         for index, layer in enumerate(self._weights.layers):
-            where = (positions, slot_mapping, self._cos_sin, *self._caches[index])
-            rotate_and_store(heads[:, index], 0, *where, self._norms_of(layer))
+            keys, values = self._caches[index]
+            rotate_and_store(
+                heads[:, index],
+                0,
+                positions,
+                slot_mapping,
+                self._cos_sin,
+                keys,
+                values,
+                self._norms_of(layer),
+            )
 
     def run(self, blocks: PlacedBlocks) -> torch.Tensor:
         """Normed hidden states [R, k, hidden] of one block per request."""
