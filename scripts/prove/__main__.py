@@ -36,7 +36,7 @@ def main() -> int:
     try:
         parts = read_plan(options.plan, options.part)
         options.output.mkdir(parents=True, exist_ok=True)
-        first = parts[0].scheduler_options
+        first = parts[0].options_of_scheduler(options.output)
         starting = serving(options.output, options.executor_options, first, options.start_timeout)
         with starting as servers:
             failed = [part.name for part in parts if not _run(part, servers, options.output)]
@@ -52,7 +52,7 @@ def main() -> int:
 
 def _run(part: Part, servers: Servers, output: Path) -> bool:
     """Whether the part was measured, and what the scheduler had learned at its end is kept."""
-    servers.use_scheduler(part.scheduler_options)
+    servers.use_scheduler(part.options_of_scheduler(output))
     is_done = _sweep(part, servers, output)
     _keep_learned(servers, output / part.name)
     return is_done

@@ -23,6 +23,7 @@ class Part(BaseModel):
     prompts: files whose lines are taken in turn, relative to the checkout. max_seconds: of the
     sweep. fixed: draft lengths; none: all. scheduler_options: of the scheduler that decides; where
     they differ from those of the part before, another one is started, which has learned nothing.
+    {output} in them is the folder of all results.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +59,10 @@ class Part(BaseModel):
             for value in getattr(self, name):
                 options += [f"--{name}", str(value)]
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
+
+    def options_of_scheduler(self, output: Path) -> tuple[str, ...]:
+        """For the scheduler that decides; `output` is the folder of all results."""
+        return tuple(each.replace("{output}", str(output)) for each in self.scheduler_options)
 
     def _prompt_lines(self) -> Iterator[str]:
         """One line of each file in turn, until the first ends."""

@@ -65,8 +65,14 @@ class Servers:
                 "the executor follows the scheduler",
             )
 
+    def end(self) -> None:
+        """Have both end in their own time, so that all they keep is written."""
+        for process in (self._executor, self._scheduler):
+            if process is not None:
+                process.terminate()
+
     def close(self) -> None:
-        """End both."""
+        """End both, whatever they do."""
         for process in (self._executor, self._scheduler):
             if process is not None:
                 process.close()
@@ -94,6 +100,7 @@ def serving(
         servers.start_executor(executor_options)
         servers.wait_until_followed()
         yield servers
+        servers.end()
 
 
 def _serving(process: Managed | None) -> dict[str, Any]:
