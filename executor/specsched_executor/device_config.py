@@ -31,6 +31,12 @@ class DeviceConfig(SchedulerLinkConfig):
         json_schema_extra={"unit": "rows"},
     )
 
+    indexer_layout: Literal["auto", "native", "flattened", "uniform", "generic"] = Field(
+        "auto",
+        description="On a GPU, how a lightning indexer's queries are laid out; auto: as the GPU and"
+        " DeepGEMM allow. uniform cannot be scheduled, generic needs no DeepGEMM",
+    )
+
     @field_validator("capture_sizes", mode="before")
     @classmethod
     def _split_sizes(cls, value: object) -> object:
@@ -39,8 +45,8 @@ class DeviceConfig(SchedulerLinkConfig):
     @model_validator(mode="after")
     def _check_captures(self) -> Self:
         if self.device == "cpu":
-            for name in ("enforce_eager", "capture_sizes"):
-                if getattr(self, name):
+            for name in ("enforce_eager", "capture_sizes", "indexer_layout"):
+                if getattr(self, name) not in (False, [], "auto"):
                     raise ValueError(f"{name} has no effect with device = cpu: drop one of them")
         if self.enforce_eager and self.capture_sizes:
             raise ValueError("capture_sizes has no effect with enforce_eager: drop one of them")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from specsched_executor.core import ModelBatch
 from specsched_executor.model import DecoderModel, LinearLayout
+from specsched_executor.model.attention_plan import plan_attention
 from specsched_executor.model.dummy import DummyCheckpoint
 from specsched_executor.model.linear import LinearFactory
 from specsched_executor.model.weights import load_weights
@@ -92,7 +93,9 @@ def test_a_ragged_step_costs_what_a_uniform_one_does(record_bench: RecordBench) 
     with torch.inference_mode():
         weights = load_weights(checkpoint, LinearFactory(LinearLayout.AUTO, torch.bfloat16, "cuda"))
     models = {
-        is_scheduled: DecoderModel(spec, weights, is_scheduled=is_scheduled)
+        is_scheduled: DecoderModel(
+            spec, weights, plan_attention(spec, torch.device("cuda"), is_scheduled=is_scheduled)
+        )
         for is_scheduled in (True, False)
     }
     cache = models[True].allocate_kv_cache(max(SIZES) * CONTEXT // BLOCK, BLOCK)
@@ -117,7 +120,7 @@ def test_a_ragged_step_costs_what_a_uniform_one_does(record_bench: RecordBench) 
                 "requests": num_requests,
                 "rows": num_requests * ROWS_PER_REQUEST,
                 "kind": kind,
-                "layouts": [trait.name for trait in models[kinds[kind][0]].traits],
+                "attention": models[kinds[kind][0]].attention_plan.name,
                 **percentiles(times),
             }
             results.append(row)

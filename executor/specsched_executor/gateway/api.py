@@ -119,6 +119,7 @@ class ServedModel:
 
     `model_type` and `architectures` are those of a Hugging Face config.json. `dtype` is a torch
     dtype name ("float32"). `block_size`: KV cache positions per block.
+    `attention_backend`: what runs attention, and how the indexer's queries are laid out.
     """
 
     name: str
@@ -133,3 +134,4 @@ class ServedModel:
     max_requests: int
     dtype: str
     block_size: int
+    attention_backend: str = "grouped"

@@ -86,6 +86,7 @@ def to_server_info(
         data_parallel_size=1,
         kv_cache_dtype="auto",
         block_size=model.block_size,
+        attention_backend=model.attention_backend,
         model_dtype=f"torch.{model.dtype}",
         max_num_seqs=model.max_requests,
     )

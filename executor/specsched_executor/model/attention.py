@@ -1,4 +1,4 @@
-"""The seam between a decoder and its attention: caches, steps, and what a step may be."""
+"""The seam between a decoder and its attention: the cache, and the ops of a step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Protocol
 import torch
 
 from specsched_executor.core import KvCache, ModelBatch
-from specsched_executor.model.backend_traits import BackendTraits
 
 __all__ = ["Attention", "StepOps"]
 
@@ -30,10 +29,6 @@ class StepOps(Protocol):
 
 class Attention(Protocol):
     """A kind of attention, with the weights of all layers."""
-
-    @property
-    def traits(self) -> tuple[BackendTraits, ...]:
-        """What its steps may be, for each backend that runs a part of them."""
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> KvCache:
         """An empty cache; ValueError for sizes that it cannot have."""

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from specsched_executor.core import KvCache, ModelBatch, ModelConfig, TargetOutput
 from specsched_executor.model.attention_choice import build_attention
-from specsched_executor.model.backend_traits import BackendTraits
+from specsched_executor.model.attention_plan import AttentionPlan, plan_attention
 from specsched_executor.model.linear import Linear
 from specsched_executor.model.spec import DecoderSpec
 from specsched_executor.model.weights import DecoderWeights
@@ -17,16 +17,17 @@ class DecoderModel:
     """Implements core.TargetModel for Llama, Qwen3 and DeepSeek-V3.2.
 
     On a CPU activations are float32 and only the matrix products run in the dtype of the weights;
-    on a device the residual stream alone is float32. is_scheduled: whether a scheduler may decide
-    what is verified, see `sparse_mla.layouts`.
+    on a device the residual stream alone is float32. plan: None for that of a scheduled model where
+    the weights are.
     """
 
     def __init__(
-        self, spec: DecoderSpec, weights: DecoderWeights, *, is_scheduled: bool = True
+        self, spec: DecoderSpec, weights: DecoderWeights, plan: AttentionPlan | None = None
     ) -> None:
         self._spec = spec
         self._weights = weights
-        self._attention = build_attention(spec, weights, is_scheduled=is_scheduled)
+        self.attention_plan = plan or plan_attention(spec, weights.embedding.device)
+        self._attention = build_attention(spec, weights, self.attention_plan.indexer)
 
     @property
     def config(self) -> ModelConfig:
@@ -47,11 +48,6 @@ class DecoderModel:
     def lm_head(self) -> Linear:
         """Hidden states after the final norm -> logits; drafters share it."""
         return self._weights.lm_head
-
-    @property
-    def traits(self) -> tuple[BackendTraits, ...]:
-        """What its steps may be, for each backend that runs a part of them."""
-        return self._attention.traits
 
     def allocate_kv_cache(self, num_blocks: int, block_size: int) -> KvCache:
         """Memory for num_blocks * block_size tokens; ValueError for sizes that it cannot have."""

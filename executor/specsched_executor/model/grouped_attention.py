@@ -6,7 +6,6 @@ import torch
 
 from specsched_executor.core import KvCache, ModelBatch
 from specsched_executor.model.attention import StepOps
-from specsched_executor.model.backend_traits import BackendTraits, CaptureLevel
 from specsched_executor.model.cpu_step_ops import CpuStepOps, whole_vectors
 from specsched_executor.model.device_step_ops import DeviceStepOps
 from specsched_executor.model.kv_cache import PagedKvCache
@@ -17,8 +16,6 @@ __all__ = ["GroupedAttention"]
 
 class GroupedAttention:
     """Implements Attention for Llama and Qwen3."""
-
-    traits = (BackendTraits("grouped attention", CaptureLevel.ALWAYS, lengths_may_differ=True),)
 
     def __init__(self, layers: GroupedLayers) -> None:
         self._layers = layers

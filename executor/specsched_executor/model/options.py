@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from specsched_executor.model.linear import LinearLayout, packed_linear
+from specsched_executor.model.sparse_mla import IndexerLayout
 from specsched_executor.model.spec import Dtype
 
 
@@ -18,7 +19,8 @@ class LoadOptions:
     positions per request; None: what the checkpoint was made for. linear_layout: see LinearLayout.
     device: where weights, cache and products are, as torch names it. is_dummy: random weights, in
     the shape of the checkpoint or of `preset`, one of `presets.PRESETS`.
-    is_scheduled: whether a scheduler may decide what is verified.
+    is_scheduled: whether a scheduler may decide what is verified. indexer_layout: see
+    `plan_attention`.
     Raises ValueError for a context that is not positive.
     """
 
@@ -29,6 +31,7 @@ class LoadOptions:
     is_dummy: bool = False
     preset: str | None = None
     is_scheduled: bool = True
+    indexer_layout: IndexerLayout | None = None
 
     def __post_init__(self) -> None:
         if self.max_context_tokens is not None and self.max_context_tokens < 1:

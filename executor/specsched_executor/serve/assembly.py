@@ -29,6 +29,7 @@ from specsched_executor.drafters import NoDrafter
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.gateway import check_port
 from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
+from specsched_executor.model.sparse_mla import IndexerLayout
 from specsched_executor.model.spec import Dtype
 from specsched_executor.telemetry import Links
 from specsched_executor.transport.base import PlanTransport
@@ -46,6 +47,7 @@ from .device_parts import build_parts, device_engine_config, graph_sizes
 from .drafter import build_drafter, choose_drafter, drafter_calibration
 from .facts import (
     EXECUTOR_VERSION,
+    attention_facts,
     executor_name,
     gateway_config,
     model_facts,
@@ -175,6 +177,9 @@ def _load(config: ExecutorConfig) -> LoadedModel:
         is_dummy=config.load_format == "dummy",
         preset=config.preset,
         is_scheduled=config.effective_scheduler != "off",
+        indexer_layout=None
+        if config.indexer_layout == "auto"
+        else IndexerLayout(config.indexer_layout),
     )
     started = time.monotonic()
     with status("loading the model"):
@@ -187,6 +192,7 @@ def _load(config: ExecutorConfig) -> LoadedModel:
         device=options.device,
         seconds=round(time.monotonic() - started, 2),
     )
+    _log.info("attention chosen", **attention_facts(loaded.model.attention_plan))
     return loaded
 
 

@@ -42,7 +42,12 @@ def choose_device(
             raise ValueError("acceptance_trace needs a GPU, and none can be used here: drop it")
         # What applies to a GPU alone has nothing to apply to.
         return config.model_copy(
-            update={"device": device, "enforce_eager": False, "capture_sizes": []}
+            update={
+                "device": device,
+                "enforce_eager": False,
+                "capture_sizes": [],
+                "indexer_layout": "auto",
+            }
         )
     return config.model_copy(update={"device": device})
 

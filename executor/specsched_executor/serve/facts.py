@@ -10,10 +10,12 @@ from specsched_protocol.v1 import scheduler_pb2
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.engine import EngineConfig, EngineStats
 from specsched_executor.gateway import GatewayConfig, ServedModel
-from specsched_executor.model import LoadedModel
+from specsched_executor.model import DecoderSpec, LoadedModel
+from specsched_executor.model.attention_plan import AttentionPlan
 
 __all__ = [
     "EXECUTOR_VERSION",
+    "attention_facts",
     "executor_name",
     "gateway_config",
     "model_facts",
@@ -69,9 +71,7 @@ def model_facts(
 def served_model(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> ServedModel:
     """For gateways and clients."""
     model = loaded.config
-    # The two served families differ in the norm of queries and keys.
-    is_qwen3 = loaded.spec.qk_norm
-    family = ("qwen3", "Qwen3ForCausalLM") if is_qwen3 else ("llama", "LlamaForCausalLM")
+    family = _family(loaded.spec)
     bos = model.bos_token_id if model.bos_token_id is not None else -1
     return ServedModel(
         name=model_name(config, loaded),
@@ -86,4 +86,21 @@ def served_model(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfi
         max_requests=sizes.max_num_seqs,
         dtype=loaded.dtype,
         block_size=sizes.block_size,
+        attention_backend=loaded.model.attention_plan.name,
     )
+
+
+def attention_facts(plan: AttentionPlan) -> dict[str, str]:
+    """For the log: what runs attention, and whether DeepGEMM has a part in it, or why not."""
+    if plan.indexer is None:
+        return {"backend": plan.name}
+    device = plan.indexer.device
+    return {"backend": plan.name, "deep_gemm": device.reason or "works"}
+
+
+def _family(spec: DecoderSpec) -> tuple[str, str]:
+    """model_type and architecture of config.json."""
+    if spec.sparse_mla is not None:
+        return "deepseek_v32", "DeepseekV32ForCausalLM"
+    # The other two differ in the norm of queries and keys.
+    return ("qwen3", "Qwen3ForCausalLM") if spec.qk_norm else ("llama", "LlamaForCausalLM")

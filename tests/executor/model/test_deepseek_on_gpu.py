@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from specsched_executor.core import PAD_SLOT, ModelBatch
 from specsched_executor.model import DecoderModel, LinearLayout, LoadOptions, load_model
+from specsched_executor.model.attention_plan import plan_attention
 from specsched_executor.model.huggingface import HuggingFaceCheckpoint
 from specsched_executor.model.linear import LinearFactory
 from specsched_executor.model.sparse_mla import IndexerLayout
-from specsched_executor.model.sparse_mla import attention as sparse_attention
 from specsched_executor.model.spec import Dtype
 from specsched_executor.model.weights import load_weights
 
@@ -114,19 +114,24 @@ def test_logits_are_near_the_definition(folder):
     assert relative_error(logits[:64], expected[:64]) < 0.03  # where all are chosen
 
 
-def test_layouts_agree(folder, monkeypatch):
+def test_layouts_agree(folder):
     """Ragged rows with padding and requests of zero length in each, equal ones in all."""
     checkpoint = HuggingFaceCheckpoint(folder)
     with torch.inference_mode():
         weights = load_weights(checkpoint, LinearFactory(LinearLayout.AUTO, torch.bfloat16, "cuda"))
-    model = DecoderModel(checkpoint.spec, weights)
+    models = {
+        layout: DecoderModel(
+            checkpoint.spec,
+            weights,
+            plan_attention(checkpoint.spec, torch.device("cuda"), layout=layout),
+        )
+        for layout in IndexerLayout
+        if layout is not IndexerLayout.NATIVE
+    }
     sequences, done = [tokens(CONTEXT, seed) for seed in range(3)], [150, 64, 100]
-    cache = prefilled(model, sequences, done)
+    cache = prefilled(models[IndexerLayout.GENERIC], sequences, done)
     logits = {}
-    for layout in IndexerLayout:
-        if layout is IndexerLayout.NATIVE:
-            continue
-        monkeypatch.setattr(sparse_attention, "choose_layout", lambda *_, at=layout, **__: at)
+    for layout, model in models.items():
         equal = batch_of(sequences, done, [2, 2, 2], uniform_query_len=2)
         ragged = batch_of(sequences, done, [5, 0, 3], padding=8)
         logits[layout] = [model.forward(batch, cache).logits for batch in (equal, ragged)]

@@ -63,9 +63,16 @@ def run(engine: Engine, sampling: SamplingParams) -> list[int]:
     return tokens
 
 
+@pytest.fixture(scope="module")
+def sparse():
+    """Sparse latent attention and experts."""
+    return load_model(options=LoadOptions(max_context_tokens=128, is_dummy=True, preset="tiny"))
+
+
+@pytest.mark.parametrize("kind", ["loaded", "sparse"])
 @pytest.mark.parametrize("changes", [{}, {"enforce_eager": True}], ids=["captured", "eager"])
-def test_an_engine_on_a_device_serves_what_one_on_the_host_does(loaded, changes):
-    config = options(**changes)
+def test_an_engine_on_a_device_serves_what_one_on_the_host_does(request, kind, changes):
+    loaded, config = request.getfixturevalue(kind), options(**changes)
     sizes = engine_config(config, loaded.config)
     parts = build_parts(config, loaded, sizes)
     sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
@@ -151,6 +158,14 @@ def test_what_steps_on_a_device_cannot_do_is_refused_with_a_way_out(loaded, chan
 def test_capture_sizes_that_cannot_serve_are_refused(sizes, named):
     with pytest.raises(ValueError, match=named):
         graph_sizes(options(capture_sizes=sizes), max_draft_tokens=3)
+
+
+def test_blocks_are_of_the_size_that_the_model_takes(loaded, sparse):
+    assert engine_config(options(), sparse.config).block_size == 64
+    assert engine_config(options(block_size=64), sparse.config).block_size == 64
+    assert engine_config(options(block_size=32), loaded.config).block_size == 32
+    with pytest.raises(ValueError, match="block_size = 16 cannot be had with tiny; accepted: 64"):
+        engine_config(options(block_size=16), sparse.config)
 
 
 def test_memory_that_is_missing_is_told_with_the_option_that_lowers_it(loaded):

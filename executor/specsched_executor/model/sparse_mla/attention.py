@@ -15,16 +15,10 @@ from specsched_kernels.sparse_mla import sparse_mla
 
 from specsched_executor.core import KvCache, ModelBatch, ModelConfig
 from specsched_executor.model.attention import StepOps
-from specsched_executor.model.backend_traits import BackendTraits, CaptureLevel
 from specsched_executor.model.row_ops import RowOps, row_ops
 from specsched_executor.model.sparse_mla.cache import LatentKvCache, latent_block_bytes
 from specsched_executor.model.sparse_mla.indexer import IndexerStep, begin_indexer
-from specsched_executor.model.sparse_mla.layouts import (
-    IndexerDevice,
-    IndexerLayout,
-    choose_layout,
-    indexer_traits,
-)
+from specsched_executor.model.sparse_mla.layouts import IndexerPlan
 from specsched_executor.model.sparse_mla.weights import SparseMlaWeights
 from specsched_executor.model.spec import SparseMlaSpec
 
@@ -34,10 +28,7 @@ _INDEX_NORM_EPS = 1e-6
 
 
 class SparseMlaAttention:
-    """Implements Attention for DeepSeek-V3.2, on a CPU and on a device.
-
-    is_scheduled: see `choose_layout`.
-    """
+    """Implements Attention for DeepSeek-V3.2, on a CPU and on a device."""
 
     def __init__(  # noqa: PLR0917 -- what it is made of
         self,
@@ -46,30 +37,14 @@ class SparseMlaAttention:
         layers: Sequence[SparseMlaWeights],
         cos_sin: torch.Tensor,
         dtype: torch.dtype,
-        device: IndexerDevice,
-        *,
-        is_scheduled: bool,
+        plan: IndexerPlan,
     ) -> None:
         self.config = config
         self.spec = spec
         self.layers = layers
         self.cos_sin = cos_sin
         self._dtype = torch.float32 if cos_sin.device.type == "cpu" else dtype
-        self._device = device
-        self._is_scheduled = is_scheduled
-
-    @property
-    def layout(self) -> IndexerLayout:
-        """The indexer's, with as many requests as there may be."""
-        return self._layout(num_requests=2)
-
-    @property
-    def traits(self) -> tuple[BackendTraits, ...]:
-        """See Attention."""
-        return (
-            indexer_traits(self.layout),
-            BackendTraits("sparse latent attention", CaptureLevel.ALWAYS, lengths_may_differ=True),
-        )
+        self._plan = plan
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> LatentKvCache:
         """See Attention; blocks are of 64 tokens, as DeepGEMM's paged kernels read them."""
@@ -97,17 +72,12 @@ class SparseMlaAttention:
             raise TypeError(f"expected a LatentKvCache, not {type(cache).__name__}")
         rows = row_ops(residual, self.config.rms_norm_eps, self._dtype)
         indexer = begin_indexer(
-            self._layout(len(batch.context_lens)),
-            self._device,
+            self._plan.layout(len(batch.context_lens)),
+            self._plan.device,
             batch,
             _max_context_tokens(batch),
         )
         return _SparseMlaStep(self, batch, cache, rows, indexer)
-
-    def _layout(self, num_requests: int) -> IndexerLayout:
-        return choose_layout(
-            self._device, is_scheduled=self._is_scheduled, num_requests=num_requests
-        )
 
 
 def _max_context_tokens(batch: ModelBatch) -> int:

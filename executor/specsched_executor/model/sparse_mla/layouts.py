@@ -19,7 +19,14 @@ from specsched_kernels.deep_gemm import DeepGemm, DeepGemmUnavailable, load_deep
 
 from specsched_executor.model.backend_traits import BackendTraits, CaptureLevel
 
-__all__ = ["IndexerDevice", "IndexerLayout", "choose_layout", "indexer_traits", "probe_indexer"]
+__all__ = [
+    "IndexerDevice",
+    "IndexerLayout",
+    "IndexerPlan",
+    "choose_layout",
+    "indexer_traits",
+    "probe_indexer",
+]
 
 _DEEP_GEMM_HEADS: Final = (32, 64)
 
@@ -84,6 +91,34 @@ def choose_layout(device: IndexerDevice, *, is_scheduled: bool, num_requests: in
     if device.has_varlen:
         return IndexerLayout.NATIVE
     return IndexerLayout.UNIFORM if num_requests == 1 else IndexerLayout.FLATTENED
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerPlan:
+    """What a device can, and what it is wanted for.
+
+    is_scheduled: see `choose_layout`. forced: the layout of every step, whatever would be chosen.
+    Raises ValueError where the device cannot do that one.
+    """
+
+    device: IndexerDevice
+    is_scheduled: bool
+    forced: IndexerLayout | None = None
+
+    def __post_init__(self) -> None:
+        if self.forced in {None, IndexerLayout.GENERIC}:
+            return
+        reason = "" if self.device.deep_gemm else f"DeepGEMM cannot be used: {self.device.reason}"
+        if not reason and self.forced is IndexerLayout.NATIVE and not self.device.has_varlen:
+            reason = "DeepGEMM has no varlen kernel for this device"
+        if reason:
+            raise ValueError(f"indexer_layout = {self.forced} cannot be had here: {reason}")
+
+    def layout(self, num_requests: int = 2) -> IndexerLayout:
+        """That of a step of so many requests."""
+        return self.forced or choose_layout(
+            self.device, is_scheduled=self.is_scheduled, num_requests=num_requests
+        )
 
 
 def indexer_traits(layout: IndexerLayout) -> BackendTraits:
