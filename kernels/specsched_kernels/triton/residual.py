@@ -32,23 +32,23 @@ def residual_mass_kernel(
     residual_ptr,
     target_ptr,
     vocab_size,
+    num_chunks,
     NUM_POSITIONS: tl.constexpr,
     CHUNK_VOCAB: tl.constexpr,
 ):
     """Mass of max(p - q, 0) and of p in a chunk of the row at which a request rejects a draft."""
-    chunk = tl.program_id(0)
-    request = tl.program_id(1)
+    at = tl.program_id(0)
+    request = at // num_chunks
     row, is_rejected = _rejecting_row(
         start_loc_ptr, temperature_ptr, own_ptr, num_accepted_ptr, faulty_ptr, request
     )
     if is_rejected:
-        column = chunk * CHUNK_VOCAB + tl.arange(0, CHUNK_VOCAB)
+        column = (at % num_chunks) * CHUNK_VOCAB + tl.arange(0, CHUNK_VOCAB)
         p, q = _both(
             logit_ptr, temperature_ptr, slot_ptr, maximum_ptr, cut_ptr, mass_ptr, drafted_ptr,
             drafted_scale_ptr, drafted_maximum_ptr, drafted_mass_ptr, num_accepted_ptr,
             request, row, column, vocab_size, NUM_POSITIONS,
         )  # fmt: skip
-        at = request * tl.num_programs(0) + chunk
         tl.store(residual_ptr + at, tl.sum(tl.maximum(p - q, 0.0), axis=0))
         tl.store(target_ptr + at, tl.sum(p, axis=0))
 

@@ -20,15 +20,16 @@ def statistics_kernel(
     mass_ptr,
     vocab_size,
     num_requests,
+    num_chunks,
     BLOCK_REQUESTS: tl.constexpr,
     BLOCK_VOCAB: tl.constexpr,
 ):
     """Of a chunk of a row: largest logit, NaN where any is, its first token, and the chunk's mass
     relative to it where the request samples at a temperature."""
-    chunk = tl.program_id(0)
-    row = tl.program_id(1)
+    at = tl.program_id(0)
+    row = at // num_chunks
     if row < tl.load(start_loc_ptr + num_requests):
-        column = chunk * BLOCK_VOCAB + tl.arange(0, BLOCK_VOCAB)
+        column = (at % num_chunks) * BLOCK_VOCAB + tl.arange(0, BLOCK_VOCAB)
         logit = tl.load(
             logit_ptr + row.to(tl.int64) * vocab_size + column,
             mask=column < vocab_size,
@@ -37,7 +38,6 @@ def statistics_kernel(
         maximum = tl.max(logit, axis=0)
         token = tl.min(tl.where(logit == maximum, column, vocab_size - 1), axis=0)
         has_nan = tl.max((logit != logit).to(tl.int32), axis=0) != 0
-        at = row * tl.num_programs(0) + chunk
         tl.store(maximum_ptr + at, tl.where(has_nan, float("nan"), maximum))
         tl.store(token_ptr + at, token)
         request = request_of(start_loc_ptr, row, num_requests, BLOCK_REQUESTS)

@@ -118,11 +118,12 @@ def _sample_rows(
         "MAX_CANDIDATES": max_candidates,
         "ONLY_LAST": inputs.draft_distribution is not None,
     }
-    statistics_kernel[(num_chunks, num_rows)](
+    statistics_kernel[(num_rows * num_chunks,)](
         inputs.logits,
         inputs.logit_start_loc,
         inputs.temperature,
         *rows.chunks,
+        num_chunks=num_chunks,
         BLOCK_VOCAB=chunk_vocab,
         **(common | {"num_warps": 4}),
     )
@@ -195,7 +196,7 @@ def _sample_residuals(
     row_state = (inputs.slot_ids, *rows.results[1:], *_tensors_of(drafted))
     outcome = (out.num_accepted, out.faulty, residuals, targets)
     sizes = {"NUM_POSITIONS": num_positions, "CHUNK_VOCAB": chunk_vocab}
-    residual_mass_kernel[(num_chunks, num_requests)](
+    residual_mass_kernel[(num_requests * num_chunks,)](
         inputs.logits,
         inputs.logit_start_loc,
         inputs.temperature,
@@ -203,6 +204,7 @@ def _sample_residuals(
         *row_state,
         *outcome,
         vocab_size,
+        num_chunks,
         **sizes,
         num_warps=4,
     )
