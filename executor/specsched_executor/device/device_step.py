@@ -49,6 +49,14 @@ class StepShape:
     max_query_len: int
     has_prompts: bool
 
+    @property
+    def uniform_query_len(self) -> int | None:
+        """Rows that every request sends, where the shape alone says so; see ModelBatch."""
+        if self.padded_requests == 1:
+            return self.padded_rows
+        is_row_each = self.max_query_len == 1 and self.padded_rows == self.padded_requests
+        return 1 if is_row_each and not self.has_prompts else None
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class DraftShape:
@@ -75,6 +83,11 @@ class DeviceStep:
         self.drafter = drafter
         self._model = model
         self._kv_cache = kv_cache
+
+    @property
+    def max_query_len(self) -> int:
+        """Most rows of a decoding request."""
+        return 1 if self.drafter.name == "none" else self.sizes.max_draft_tokens + 1
 
     @torch.inference_mode()
     def verify(self, shape: StepShape, wanted: WantedLogprobs | None = None) -> ToldLogprobs | None:
@@ -217,6 +230,7 @@ class DeviceStep:
             feature_layers=self.drafter.feature_layers,
             max_query_len=shape.max_query_len,
             max_context_tokens=self.sizes.max_context_tokens,
+            uniform_query_len=shape.uniform_query_len,
         )
         return self._model.forward(batch, self._kv_cache)
 

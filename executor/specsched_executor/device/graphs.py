@@ -132,7 +132,7 @@ class StepGraphs:
 
     def verify(self, num_rows: int, num_requests: int, *, has_prompts: bool) -> StepShape:
         """Run the step of the inputs, of at most `num_rows`; returns the shape that ran."""
-        shape = self._captured_step(num_rows, has_prompts)
+        shape = self._captured_step(num_rows, num_requests, has_prompts)
         replay = None if shape is None else self._verify.get(shape)
         if shape is not None and replay is not None:
             self.num_replays[shape] += 1
@@ -170,17 +170,29 @@ class StepGraphs:
         self._step.draft(shape)
         return shape
 
-    def _captured_step(self, num_rows: int, has_prompts: bool) -> StepShape | None:
+    def _captured_step(
+        self, num_rows: int, num_requests: int, has_prompts: bool
+    ) -> StepShape | None:
         sizes = self._sizes.prompt_rows if has_prompts else self._sizes.rows
         size = _at_least(sizes, num_rows)
         if size is None:
             return None
         if not has_prompts:
             size = self._cheapest.get(size, size)
-        return self._step_shape(size, min(size, self._step.sizes.max_requests), has_prompts)
+        is_alone = num_requests == 1 and size in self._rows_of_one()
+        requests = 1 if is_alone and not has_prompts else min(size, self._step.sizes.max_requests)
+        return self._step_shape(size, requests, has_prompts)
+
+    def _rows_of_one(self) -> tuple[int, ...]:
+        """Sizes that are captured for a single decoding request besides, whose rows they all are.
+
+        Host and device agree on its length, which spares attention the work of finding it.
+        """
+        most = self._step.max_query_len
+        return tuple(size for size in self._sizes.rows if size <= most)
 
     def _step_shape(self, num_rows: int, num_requests: int, has_prompts: bool) -> StepShape:
-        most = self._step.sizes.max_draft_tokens + 1
+        most = self._step.max_query_len
         longest = num_rows if has_prompts else min(most, num_rows)
         return StepShape(num_rows, num_requests, longest, has_prompts)
 
@@ -191,7 +203,9 @@ class StepGraphs:
     def _verify_shapes(self) -> list[StepShape]:
         kinds = ((self._sizes.rows, False), (self._sizes.prompt_rows, True))
         most = self._step.sizes.max_requests
-        return [self._step_shape(n, min(n, most), kind) for sizes, kind in kinds for n in sizes]
+        shapes = [self._step_shape(n, min(n, most), kind) for sizes, kind in kinds for n in sizes]
+        alone = [self._step_shape(n, 1, has_prompts=False) for n in self._rows_of_one()]
+        return list(dict.fromkeys([*shapes, *alone]))
 
     def _draft_shapes(self) -> list[DraftShape]:
         if self._step.drafter.is_idle:

@@ -220,7 +220,7 @@ def test_uniform_rows_go_by_request_where_the_kernel_takes_so_many(query_len, le
 
 def test_a_single_request_is_uniform_with_its_padding():
     device = IndexerDevice((9, 0), gemm())
-    batch = ragged([3], padding=1)
+    batch = ragged([3], padding=1, uniform=4)
     logits = logits_in(IndexerLayout.UNIFORM, device, batch)
     assert device.deep_gemm.module.calls[-1][1].lens.tolist() == [[98], [99], [100], [0]]
     assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))

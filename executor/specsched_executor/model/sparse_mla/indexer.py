@@ -37,14 +37,10 @@ class IndexerStep(Protocol):
 def begin_indexer(
     layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch, max_context_tokens: int
 ) -> IndexerStep:
-    """A step of `batch` in a layout; a uniform one of unequal requests is flattened.
-
-    All rows of a batch of one request are that request's.
-    """
+    """A step of `batch` in a layout; a uniform one of unequal requests is flattened."""
     if layout is IndexerLayout.GENERIC or device.deep_gemm is None:
         return _GenericStep(batch, max_context_tokens)
-    is_alone = len(batch.context_lens) == 1
-    query_len = len(batch.positions) if is_alone else batch.uniform_query_len
+    query_len = batch.uniform_query_len
     if layout is IndexerLayout.UNIFORM and query_len is not None:
         return _UniformStep(device.deep_gemm, batch, query_len, max_context_tokens)
     is_native = layout is IndexerLayout.NATIVE
