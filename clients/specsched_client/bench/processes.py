@@ -83,6 +83,9 @@ class ClientProcesses:
         for connection, users in zip(busy, shares, strict=True):
             connection.send(_Job(users, work))
         receiving = [asyncio.create_task(_receive(each)) for each in busy]
+        for task in receiving:
+            # A measurement that is interrupted asks for none of them.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # The first that has anything to say has run out of requests, or failed.
             await asyncio.wait(receiving, return_when=asyncio.FIRST_COMPLETED)

@@ -49,7 +49,11 @@ class DeviceParts:
     ) -> PipelinedLoop:
         """The loop of an engine."""
         pool = BlockPool(config.num_kv_blocks, config.block_size)
-        columns = SlotColumns(config.max_num_seqs, self.step.sizes.max_blocks)
+        columns = SlotColumns(
+            config.max_num_seqs,
+            self.step.sizes.max_blocks,
+            has_recorded_outcomes=config.has_recorded_outcomes,
+        )
         host_drafting = None
         release = _release_nothing
         if self.host_drafter is not None:

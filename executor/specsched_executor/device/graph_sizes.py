@@ -26,13 +26,13 @@ class GraphSizes:
 
     @classmethod
     def of(cls, rows: Sequence[int], max_requests: int, max_draft_tokens: int) -> GraphSizes:
-        """The grid for these rows: prompts by powers of two, drafts full and half as long."""
+        """The grid for these rows: prompts by powers of two, drafts full and ever half as long."""
         limit = max(rows)
         return cls(
             rows=tuple(rows),
             prompt_rows=_powers(_MIN_PROMPT_ROWS, limit),
             draft_requests=_powers(1, max_requests),
-            draft_lens=tuple(sorted({-(-max_draft_tokens // 2), max_draft_tokens})),
+            draft_lens=_halves(max_draft_tokens),
         )
 
 
@@ -77,3 +77,11 @@ def _powers(first: int, limit: int) -> tuple[int, ...]:
         sizes.append(size)
         size *= 2
     return (*sizes, limit)
+
+
+def _halves(longest: int) -> tuple[int, ...]:
+    """`longest` and its halves, rounded up, down to 1; rising."""
+    lens = [longest]
+    while lens[-1] > 1:
+        lens.append(-(-lens[-1] // 2))
+    return tuple(reversed(lens))

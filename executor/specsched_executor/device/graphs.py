@@ -105,6 +105,16 @@ class StepGraphs:
         """Captured sizes of steps without prompts."""
         return self._sizes.rows
 
+    @property
+    def draft_requests(self) -> tuple[int, ...]:
+        """Captured numbers of requests that draft."""
+        return self._sizes.draft_requests
+
+    @property
+    def draft_lens(self) -> tuple[int, ...]:
+        """Captured lengths of drafts."""
+        return self._sizes.draft_lens
+
     def capture_all(self, progress: Progress | None = None) -> CaptureReport:
         """Capture both grids, the largest first, so that the others fit into its memory."""
         started, bytes_before = time.monotonic(), self._replayer.num_bytes()

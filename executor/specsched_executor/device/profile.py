@@ -50,9 +50,10 @@ def profile_device(
     draft: DraftRun | None = None,
     progress: Progress | None = None,
 ) -> CostProfile:
-    """Time steps of every size, the slope of the context, and full drafts; see ProfileOptions.
+    """Time steps of every size, the slope of the context, and drafts; see ProfileOptions.
 
-    draft: drafts on the host, where the device does not draft.
+    Drafts are timed for the numbers of requests and the lengths that are captured. draft: drafts on
+    the host, where the device does not draft.
 
     All is warmed up first, then timed in interleaved rounds. To be called before anything is
     served: the KV cache is written and no slot remembers anything afterwards.
@@ -62,8 +63,11 @@ def profile_device(
     pair = _slope_pair(options)
     verify = bench.timer({n: bench.verify(shape) for n, shape in shapes.items()})
     context = bench.timer({shape.context_tokens: bench.verify(shape) for shape in pair})
-    drafts = bench.timer({n: bench.draft(n) for n in bench.draft_sizes()})
-    timers = (verify, context, drafts)
+    drafts = {
+        length: bench.timer({n: bench.draft(n, length) for n in bench.draft_sizes()})
+        for length in bench.draft_lens()
+    }
+    timers = (verify, context, *drafts.values())
     total = sum(len(timer.runs) for timer in timers) * (1 + options.max_rounds)
     done = itertools.count(1)
 
@@ -82,13 +86,18 @@ def profile_device(
     verify.repeat_too_fast()
     bench.forget()
     return CostProfile(
-        verify={n: tuple(samples) for n, samples in verify.samples_ms.items()},
+        verify=_samples(verify),
         verify_context_tokens={n: shape.total_context_tokens for n, shape in shapes.items()},
         capture_limit=options.capture_limit,
         fingerprint=fingerprint,
         context=_slope(context, pair),
-        draft={n: tuple(samples) for n, samples in drafts.samples_ms.items()},
+        draft=_samples(drafts.pop(options.max_draft_tokens)),
+        short_drafts={length: _samples(timer) for length, timer in drafts.items()},
     )
+
+
+def _samples(timer: InterleavedTimer) -> dict[int, tuple[float, ...]]:
+    return {size: tuple(samples) for size, samples in timer.samples_ms.items()}
 
 
 def _slope_pair(options: ProfileOptions) -> tuple[StepShape, StepShape]:
@@ -130,7 +139,13 @@ class _StepBench:
         if self._step.drafter.is_idle and self._host_draft is None:
             return ()
         most = self._options.max_requests
-        return tuple(sorted({1, max(1, most // 4), most}))
+        captured = () if self._step.drafter.is_idle else self._graphs.draft_requests
+        return captured or tuple(sorted({1, max(1, most // 4), most}))
+
+    def draft_lens(self) -> tuple[int, ...]:
+        """Lengths of drafts: full ones, and on the device those that are captured besides."""
+        captured = () if self._step.drafter.is_idle else self._graphs.draft_lens
+        return tuple(sorted({*captured, self._options.max_draft_tokens}))
 
     def verify(self, shape: StepShape) -> Run:
         """A step of `shape` rows, its inputs brought to the device as serving does."""
@@ -145,18 +160,18 @@ class _StepBench:
 
         return lambda: self._time(starts, step)
 
-    def draft(self, num_requests: int) -> Run:
-        """A full draft for each of `num_requests`, the likeliest tokens."""
-        k, context = self._options.max_draft_tokens, self._options.context_tokens
+    def draft(self, num_requests: int, num_tokens: int) -> Run:
+        """A draft of `num_tokens` for each of `num_requests`, the likeliest tokens."""
+        context = self._options.context_tokens
         shape = StepShape(num_requests, num_requests, context)
-        inputs = self._inputs(shape, _split(shape), has_prompts=False)
+        inputs = self._inputs(shape, _split(shape), has_prompts=False, num_drafts=num_tokens)
         starts = torch.full((num_requests,), context - 1)
 
         def step() -> None:
             if self._host_draft is not None:
                 self._host_draft(num_requests)
             else:
-                self._graphs.draft(num_requests, k, draws=False)
+                self._graphs.draft(num_requests, num_tokens, draws=False)
 
         def run() -> None:
             self._step.inputs.arrays.copy_from(inputs)
@@ -197,6 +212,7 @@ class _StepBench:
         lens: np.ndarray[tuple[int], np.dtype[np.int64]],
         *,
         has_prompts: bool,
+        num_drafts: int = 0,
     ) -> PackedArrays:
         """Every request decodes, or where rows are too many for that, every one is a prefill."""
         step, num = self._step, shape.num_requests
@@ -209,7 +225,7 @@ class _StepBench:
         fields["samples"][:num] = True
         fields["weights"][:num] = fields["top_p"][:num] = 1
         fields["prior"][:] = 0.5
-        fields["next_draft_lens"][:num] = self._options.max_draft_tokens
+        fields["next_draft_lens"][:num] = num_drafts
         blocks = -(-shape.context_tokens // step.sizes.block_size)
         table = np.arange(num * blocks).reshape(num, blocks) % self._num_kv_blocks
         fields["block_tables"][:num, :blocks] = table

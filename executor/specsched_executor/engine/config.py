@@ -15,7 +15,8 @@ class EngineConfig:
 
     max_num_seqs: requests that hold a slot at once. max_num_batched_tokens: rows of one step,
     drafts included. max_draft_tokens: k. block_size: tokens of a KV block. max_context_tokens:
-    prompt and output of a request together; None: what the model allows. Raises ValueError.
+    prompt and output of a request together; None: what the model allows. has_recorded_outcomes:
+    whether drafts are accepted as in a recording, whatever seed a request has. Raises ValueError.
     """
 
     num_kv_blocks: int
@@ -25,6 +26,7 @@ class EngineConfig:
     block_size: int = 16
     max_context_tokens: int | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
+    has_recorded_outcomes: bool = False
 
     def __post_init__(self) -> None:
         self._check_at_least("num_kv_blocks", self.num_kv_blocks, 1)

@@ -38,7 +38,11 @@ class SlotColumns:
     sampled, so only the device has the anchor.
     """
 
-    def __init__(self, num_slots: int, max_blocks: int) -> None:
+    def __init__(
+        self, num_slots: int, max_blocks: int, *, has_recorded_outcomes: bool = False
+    ) -> None:
+        self._has_recorded_outcomes = has_recorded_outcomes
+
         def column(dtype: type[np.generic] = np.int64) -> npt.NDArray[Any]:
             return np.zeros(num_slots, dtype)
 
@@ -82,7 +86,7 @@ class SlotColumns:
         self.top_p[slot] = sampling.top_p
         self.top_k[slot] = sampling.top_k
         self.is_greedy[slot] = request.is_greedy
-        is_kept = sampling.keeps_own_sample
+        is_kept = sampling.keeps_own_sample and not self._has_recorded_outcomes
         self.keeps_own_sample[slot] = is_kept
         self.draft_temperature[slot] = 0.0 if is_kept else sampling.temperature
         self.is_told_apart[slot] = is_kept or alters_logits(sampling)

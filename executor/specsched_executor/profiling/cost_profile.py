@@ -25,8 +25,9 @@ class CostProfile:
 
     verify: rows of the step -> samples. verify_context_tokens: rows -> context tokens read by the
     requests of the profiled step, all together. draft: drafting requests -> samples of a full
-    draft. capture_limit: largest captured size; 0 where steps run eagerly at any size, so that
-    costs are interpolated between the profiled sizes. fingerprint: see `fingerprint`.
+    draft; short_drafts: length -> the same for drafts no longer than that. capture_limit: largest
+    captured size; 0 where steps run eagerly at any size, so that costs are interpolated between
+    the profiled sizes. fingerprint: see `fingerprint`.
     """
 
     verify: Mapping[int, tuple[float, ...]]
@@ -35,11 +36,13 @@ class CostProfile:
     fingerprint: str
     context: ContextSlope | None = None
     draft: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    short_drafts: Mapping[int, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if set(self.verify) != set(self.verify_context_tokens):
             raise ValueError("verify and verify_context_tokens name different sizes")
-        for samples in (*self.verify.values(), *self.draft.values()):
+        drafts = [samples for each in self.short_drafts.values() for samples in each.values()]
+        for samples in (*self.verify.values(), *self.draft.values(), *drafts):
             if not samples or min(samples) < 0.0:
                 raise ValueError(f"samples {samples}; each size needs some, none negative")
 
@@ -58,6 +61,9 @@ class CostProfile:
             message.verify.add(tokens=rows, ms=without_context)
         for requests, samples in sorted(self.draft.items()):
             message.draft.add(requests=requests, ms=samples)
+        for length, drafts in sorted(self.short_drafts.items()):
+            for requests, samples in sorted(drafts.items()):
+                message.draft.add(requests=requests, ms=samples, draft_tokens=length)
         if self.context is not None:
             message.context.ms_per_token = slope
             message.context.profiled_tokens_per_request = 0.0

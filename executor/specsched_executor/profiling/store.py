@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 def save_profile(profile: CostProfile, folder: Path) -> Path:
@@ -26,6 +26,10 @@ def save_profile(profile: CostProfile, folder: Path) -> Path:
             str(rows): tokens for rows, tokens in profile.verify_context_tokens.items()
         },
         "draft_ms": {str(requests): list(ms) for requests, ms in profile.draft.items()},
+        "short_draft_ms": {
+            str(length): {str(requests): list(ms) for requests, ms in drafts.items()}
+            for length, drafts in profile.short_drafts.items()
+        },
         "context_ms_per_token": None if profile.context is None else profile.context.ms_per_token,
     }
     partial = path.with_suffix(f".{os.getpid()}.tmp")
@@ -57,6 +61,9 @@ def _parse(content: Mapping[str, Any]) -> CostProfile:
         fingerprint=str(content["fingerprint"]),
         context=None if slope is None else ContextSlope(float(slope)),
         draft=_samples(content["draft_ms"]),
+        short_drafts={
+            int(length): _samples(drafts) for length, drafts in content["short_draft_ms"].items()
+        },
     )
 
 

@@ -25,6 +25,7 @@ def engine_config(config: ExecutorConfig, model: ModelConfig) -> EngineConfig:
         block_size=block_size,
         max_context_tokens=context,
         fallback=FallbackPolicy.parse(config.fallback),
+        has_recorded_outcomes=config.acceptance_trace is not None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from specsched_executor.drafters.acceptance_trace import read_acceptance_trace
 
 from tests.executor.device.tiny import DeviceDriver, DeviceTableDrafter, PaddedTarget
 from tests.executor.engine.test_lossless import SCHEDULES, VOCAB
-from tests.executor.engine.tiny import config, random_table
+from tests.executor.engine.tiny import SilentTransport, config, random_table
 
 NUM_DRAFTS = 3
 MAX_TOKENS = 40
@@ -56,6 +58,18 @@ def test_as_many_drafts_are_accepted_as_were_recorded(tmp_path, accepted, temper
 def test_only_what_was_verified_is_accepted(tmp_path):
     stats = run(drafter_of(tmp_path, [3, 3]), "any budget", 1.0)
     assert 0 < stats.num_accepted_tokens == stats.num_verified_tokens
+
+
+def test_a_seed_chooses_the_recorded_request_and_changes_nothing_else(tmp_path):
+    drafter = drafter_of(tmp_path, [3] * 4)
+    sizes = replace(config(), has_recorded_outcomes=True)
+    driver = DeviceDriver(PaddedTarget(random_table(VOCAB, 0)), drafter, SilentTransport(), sizes)
+    driver.submit([1, 2], temperature=1.0, seed=5, max_tokens=8)
+    driver.run()
+    columns = driver.loop._columns
+    assert not columns.keeps_own_sample.any()
+    assert not columns.is_told_apart.any()
+    assert columns.draft_temperature[columns.seed == 5] == 1.0
 
 
 def test_confidences_are_the_recorded_ones(tmp_path):

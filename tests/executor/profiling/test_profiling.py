@@ -153,6 +153,16 @@ def test_drafts_are_timed_by_requests():
     assert [cost.requests for cost in profile.to_proto().draft] == [1, 2, 8]
 
 
+def test_costs_of_short_drafts_are_told_with_their_length():
+    profile = run(Clockwork(), draft=lambda n: None)
+    profile = replace(profile, draft={1: (3.0,)}, short_drafts={4: {1: (2.0,), 8: (2.5,)}})
+    costs = [
+        (cost.draft_tokens if cost.HasField("draft_tokens") else None, cost.requests, list(cost.ms))
+        for cost in profile.to_proto().draft
+    ]
+    assert costs == [(None, 1, [3.0]), (4, 1, [2.0]), (4, 8, [2.5])]
+
+
 def test_contexts_are_cut_to_the_models():
     model = Clockwork(replace(CONFIG, max_context_tokens=100))
     profile = run(model)
@@ -216,6 +226,7 @@ def test_options_that_do_not_fit(changes, message):
 
 def test_stored_profile_comes_back_whole(tmp_path):
     profile = run(Clockwork(), draft=lambda n: None)
+    profile = replace(profile, short_drafts={1: {1: (0.5, 0.6), 8: (1.0,)}, 4: {8: (2.0,)}})
     save_profile(profile, tmp_path / "new")
     assert load_profile(tmp_path / "new", "mark") == profile
     assert load_profile(tmp_path / "new", "other") is None

@@ -160,6 +160,11 @@ def test_capture_sizes_that_cannot_serve_are_refused(sizes, named):
         graph_sizes(options(capture_sizes=sizes), max_draft_tokens=3)
 
 
+@pytest.mark.parametrize(("longest", "lens"), [(7, (1, 2, 4, 7)), (8, (1, 2, 4, 8)), (1, (1,))])
+def test_drafts_are_captured_full_and_ever_half_as_long(longest, lens):
+    assert graph_sizes(options(), max_draft_tokens=longest).draft_lens == lens
+
+
 def test_blocks_are_of_the_size_that_the_model_takes(loaded, sparse):
     assert engine_config(options(), sparse.config).block_size == 64
     assert engine_config(options(block_size=64), sparse.config).block_size == 64
