@@ -1,9 +1,9 @@
-"""Options that say where other machines reach the gateway API. Importable without torch."""
+"""Options that say where clients reach the gateway API. Importable without torch."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from specsched_protocol.listening import ListenAddress, ListenOptions
@@ -14,10 +14,15 @@ __all__ = ["ListenConfig"]
 
 
 class ListenConfig(SyntheticConfig, ListenOptions):
-    """A second address of the gateway API, and who may use it."""
+    """Who serves the gateway API; a second address of it, and who may use that."""
 
     env_prefix = "SPECSCHED_EXECUTOR_"
 
+    front_end: Literal["auto", "process", "thread"] = Field(
+        "auto",
+        description="Where clients are served: process: one beside the engine's, which then has its"
+        " interpreter for itself; thread: in the engine's process; auto: process on a GPU",
+    )
     listen: ListenAddress = Field(
         None,
         description="TCP address to serve the gateway API on besides host and port, host:port; port"

@@ -88,19 +88,20 @@ class EngineStats(StepTotals, Protocol):
 
 
 class EngineApi(Protocol):
-    """An engine that runs in a thread of its own. Every method is thread-safe and never blocks."""
+    """An engine that runs in a thread or process of its own. `submit` and `abort` never block."""
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
         """Queue a request; `sink` gets its deltas, the last one with a finish_reason.
 
-        Raises RequestError for a request that can never be served as asked.
+        Raises RequestError for a request that can never be served as asked, or ends it with the
+        reason "refused" and that error.
         """
 
     def abort(self, request_id: str) -> object:
         """End a request early (its last delta says "abort"); unknown ids are ignored."""
 
     def stats(self) -> EngineStats:
-        """The load now."""
+        """The load now; any thread that may wait for it."""
 
 
 class Tokenizer(Protocol):

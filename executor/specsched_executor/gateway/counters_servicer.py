@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from specsched_executor.gateway.api import EngineApi, StepTotals
 __all__ = ["SERVICE_NAME", "AttachedSchedulers", "CountersServicer", "nobody", "to_step_counters"]
 
 AttachedSchedulers = Callable[[], executor_pb2.ListSchedulersResponse]
-"""Asked for the schedulers attached now; any thread, never blocking."""
+"""Asked for the schedulers attached now, on a thread that may wait."""
 
 SERVICE_NAME = executor_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
 
@@ -40,14 +41,14 @@ class CountersServicer(executor_pb2_grpc.ExecutorServiceServicer):
         """Totals since the process started."""
         return executor_pb2.GetStepCountersResponse(
             uptime_seconds=time.monotonic() - self._start_s,
-            counters=to_step_counters(self._engine.stats()),
+            counters=to_step_counters(await asyncio.to_thread(self._engine.stats)),
         )
 
     async def ListSchedulers(
         self, request: executor_pb2.ListSchedulersRequest, context: Any
     ) -> executor_pb2.ListSchedulersResponse:
         """The schedulers attached now, their transports, and how their decisions compare."""
-        return self._schedulers()
+        return await asyncio.to_thread(self._schedulers)
 
 
 def to_step_counters(totals: StepTotals) -> executor_pb2.StepCounters:

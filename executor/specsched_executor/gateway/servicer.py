@@ -109,7 +109,7 @@ class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: igno
         """The engine's load now."""
         if request.dp_rank != 0:
             raise RequestError(f"dp_rank = {request.dp_rank} does not exist; accepted: 0 or unset")
-        stats = self._engine.stats()
+        stats = await asyncio.to_thread(self._engine.stats)
         return responses.to_loads(
             stats,
             output_tokens_per_second=self._output_rate.update(

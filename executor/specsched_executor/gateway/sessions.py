@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from specsched_executor.core import GenerationRequest, TokenDelta
+from specsched_executor.core import GenerationRequest, RequestError, TokenDelta
 from specsched_executor.gateway.api import EngineApi
 from specsched_executor.gateway.errors import (
     DuplicateRequestError,
@@ -81,6 +81,9 @@ class Sessions:
         try:
             with self._meter.request(request) as times:
                 async for delta in stream:
+                    if delta.finish_reason == "refused":
+                        num_running = times.num_open = 0
+                        raise RequestError(delta.error)
                     times.receive(delta)
                     self._unstarted_prompt_tokens.pop(request.request_id, None)
                     num_running -= delta.finish_reason is not None

@@ -26,7 +26,7 @@ class DeltaStream:
         self._hub = hub
         self._num_open = num_outputs
         self._lock = threading.Lock()
-        self._unread: dict[int, _Unread] = {}
+        self._unread: dict[int, UnreadDelta] = {}
         self._news = asyncio.Event()
 
     def push(self, delta: TokenDelta) -> None:
@@ -35,7 +35,7 @@ class DeltaStream:
             was_read = not self._unread
             unread = self._unread.get(delta.index)
             if unread is None:
-                self._unread[delta.index] = _Unread(delta)
+                self._unread[delta.index] = UnreadDelta(delta)
             else:
                 unread.add(delta)
         if was_read:
@@ -58,27 +58,34 @@ class DeltaStream:
                 yield delta
 
 
-class _Unread:
+class UnreadDelta:
     """Deltas of one output since the last reading."""
 
+    __slots__ = ("_logprobs", "_prompt_logprobs", "newest", "token_ids")
+
     def __init__(self, delta: TokenDelta) -> None:
-        self._newest = delta
-        self._token_ids = list(delta.token_ids)
+        self.newest = delta
+        self.token_ids = list(delta.token_ids)
         self._logprobs = list(delta.logprobs)
         self._prompt_logprobs = delta.prompt_logprobs
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether they bring tokens and nothing else."""
+        return not (self.newest.finish_reason or self._logprobs or self._prompt_logprobs)
+
     def add(self, delta: TokenDelta) -> None:
         """Merge the next delta."""
-        self._newest = delta
-        self._token_ids += delta.token_ids
+        self.newest = delta
+        self.token_ids += delta.token_ids
         self._logprobs += delta.logprobs
         self._prompt_logprobs = self._prompt_logprobs or delta.prompt_logprobs
 
     def merged(self) -> TokenDelta:
         """All of them as one."""
         return dataclasses.replace(
-            self._newest,
-            token_ids=tuple(self._token_ids),
+            self.newest,
+            token_ids=tuple(self.token_ids),
             logprobs=tuple(self._logprobs),
             prompt_logprobs=self._prompt_logprobs,
         )

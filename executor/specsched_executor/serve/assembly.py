@@ -73,6 +73,7 @@ class Executor:
     sizes: EngineConfig
     transport: PlanTransport
     attacher: AttachManager | None
+    runs_on_gpu: bool
 
     def schedulers(self) -> executor_pb2.ListSchedulersResponse:
         """The schedulers attached now, and how it came that one of them is followed."""
@@ -152,7 +153,7 @@ def build_executor(config: ExecutorConfig) -> Executor:
         undo.pop_all()
     if attacher is not None:
         attacher.plan_outcomes = lambda: plan_outcomes(engine.stats())
-    return Executor(loaded, engine, sizes, transport, attacher)
+    return Executor(loaded, engine, sizes, transport, attacher, parts is not None)
 
 
 def _on_device(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import structlog
 from specsched_protocol.ending import EndSignal
@@ -15,6 +15,7 @@ from specsched_protocol.sd_notify import Notifier, feed_watchdog
 from specsched_protocol.tcp import TcpAddress
 
 from specsched_executor.config import ExecutorConfig
+from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
 from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.model import ModelLoadError
 from specsched_executor.telemetry import ExecutorHealth, RequestMeter
@@ -89,15 +90,7 @@ async def _run(
     stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     end.tell(lambda: _tell(loop, stop))
-    gateway = build_server(
-        executor.engine,
-        served_model(config, executor.loaded, executor.sizes),
-        executor.loaded.tokenizer,
-        gateway_config(config),
-        executor.schedulers,
-        tracer=tracer,
-        meter=meter,
-    )
+    gateway = _gateway(config, executor, tracer, meter, lambda: _tell(loop, failed))
     executor.start(on_failure=lambda: _tell(loop, failed))
     proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
     if not await _comes_before(proof, stop):
@@ -122,13 +115,38 @@ async def _run(
     async with _beside(watch.run(), feed_watchdog(notifier, watch.not_alive)):
         await _first_of(stop, failed)
     if failed.is_set():
-        notifier.stopping("the engine failed")
+        notifier.stopping("the engine or the front end failed")
         # Nothing can be served any more: say so, and leave the restart to whoever supervises.
         await gateway.stop(grace_s=0)
         return _FAILED
     notifier.stopping("lets running requests end")
     await _drain(gateway, executor, config.drain_timeout_s)
     return 0
+
+
+def _gateway(
+    config: ExecutorConfig,
+    executor: Executor,
+    tracer: RequestTracer,
+    meter: RequestMeter,
+    on_failure: Callable[[], None],
+) -> Gateway | FrontEndProcess:
+    """In a process of its own where the options say so; its end is told to `on_failure`."""
+    model = served_model(config, executor.loaded, executor.sizes)
+    tokenizer = executor.loaded.tokenizer
+    options = gateway_config(config)
+    if config.front_end == "process" or (config.front_end == "auto" and executor.runs_on_gpu):
+        setup = FrontEndSetup(config, options, model, tokenizer.backend, tokenizer.files())
+        return FrontEndProcess(executor.engine, setup, executor.schedulers, meter, on_failure)
+    return build_server(
+        executor.engine,
+        model,
+        tokenizer,
+        options,
+        executor.schedulers,
+        tracer=tracer,
+        meter=meter,
+    )
 
 
 def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -167,7 +185,7 @@ async def _first_of(*events: asyncio.Event) -> None:
         each.cancel()
 
 
-async def _drain(gateway: Gateway, executor: Executor, timeout_s: float) -> None:
+async def _drain(gateway: Gateway | FrontEndProcess, executor: Executor, timeout_s: float) -> None:
     stats = executor.engine.stats()
     _log.info(
         "draining",

@@ -17,9 +17,10 @@ def engine() -> FakeEngine:
     return FakeEngine()
 
 
-@pytest.fixture
-async def gateway(engine: FakeEngine) -> AsyncIterator[Gateway]:
-    async with serving(engine) as running:
+@pytest.fixture(params=["engine here", "engine apart"])
+async def gateway(engine: FakeEngine, request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    """With the engine at hand, and as a front end has it: at the other end of a connection."""
+    async with serving(engine, is_apart=request.param == "engine apart") as running:
         yield running
 
 

@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import multiprocessing
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from specsched_executor.core import DeltaSink, GenerationRequest, RequestError, TokenDelta
-from specsched_executor.gateway import Gateway, GatewayConfig, ServedModel, build_server
+from specsched_executor.front_end.messages import Topic
+from specsched_executor.front_end.order_taker import OrderTaker, sendable_stats
+from specsched_executor.front_end.remote_engine import RemoteEngine
+from specsched_executor.gateway import EngineApi, Gateway, GatewayConfig, ServedModel, build_server
 from specsched_executor.gateway.counters_servicer import AttachedSchedulers, nobody
 from specsched_protocol.plan import FallbackReason
 from tokenizers import Tokenizer as FastTokenizer
@@ -143,16 +147,54 @@ class WordTokenizer:
 
 @contextlib.asynccontextmanager
 async def serving(
-    engine: FakeEngine, schedulers: AttachedSchedulers = nobody, **config: object
+    engine: FakeEngine,
+    schedulers: AttachedSchedulers = nobody,
+    *,
+    is_apart: bool = False,
+    **config: object,
 ) -> AsyncIterator[Gateway]:
-    """The gateway of an engine on a free loopback port."""
+    """The gateway of an engine on a free loopback port. is_apart: they meet in a connection."""
     options = GatewayConfig(port=0, **config)  # type: ignore[arg-type]
-    gateway = build_server(engine, MODEL, WordTokenizer(), options, schedulers)
-    await gateway.start()
+    async with contextlib.AsyncExitStack() as stack:
+        seen: EngineApi = engine
+        if is_apart:
+            seen = remote = stack.enter_context(at_a_distance(engine, schedulers))
+            schedulers = remote.schedulers
+        gateway = build_server(seen, MODEL, WordTokenizer(), options, schedulers)
+        await gateway.start()
+        try:
+            yield gateway
+        finally:
+            await gateway.stop(grace_s=0)
+
+
+@contextlib.contextmanager
+def at_a_distance(
+    engine: EngineApi, schedulers: AttachedSchedulers = nobody
+) -> Iterator[RemoteEngine]:
+    """The engine through a connection whose ends are both in this process."""
+    ours, theirs = multiprocessing.Pipe()
+    ended = threading.Event()
+    orders = OrderTaker(
+        ours,
+        engine,
+        {
+            Topic.STATS: lambda: sendable_stats(engine),
+            Topic.SCHEDULERS: lambda: schedulers().SerializeToString(),
+        },
+        on_message=lambda message: None,
+        on_end=ended.set,
+    )
+    orders.start()
+    remote = RemoteEngine(theirs, on_message=lambda message: None, on_end=lambda: None)
     try:
-        yield gateway
+        yield remote
     finally:
-        await gateway.stop(grace_s=0)
+        remote.close()
+        theirs.close()
+        assert ended.wait(20)
+        orders.outbox.close()
+        ours.close()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,17 @@
+"""The gateway in a process of its own, so that clients take no interpreter time of the engine's.
+
+engine process                                  front end (a child)
+  engine thread -> Outbox -> sender thread  ==>   RemoteEngine -> streams -> clients
+  Engine  <- OrderTaker, a thread           <==   submit, abort, questions
+
+Both are joined by a socket pair. Towards the clients it never holds the engine up: what the sender
+has not sent yet is merged, at most the whole output of each open request. The end of either process
+is the end of the socket, which the other one notices at once.
+"""
+
+from __future__ import annotations
+
+from specsched_executor.front_end.process import FrontEndProcess
+from specsched_executor.front_end.setup import FrontEndSetup
+
+__all__ = ["FrontEndProcess", "FrontEndSetup"]

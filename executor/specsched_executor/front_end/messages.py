@@ -1,0 +1,97 @@
+"""What the engine's process and the front end say to each other; pickled, in order."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from specsched_executor.core import GenerationRequest, TokenDelta
+
+# ===================== Front end to engine =====================
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A request; `key` names it from here on. Answered by deltas, the last with a reason."""
+
+    key: int
+    request: GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End a request early."""
+
+    request_id: str
+
+
+class Topic(enum.Enum):
+    """What the front end may ask about."""
+
+    STATS = enum.auto()
+    SCHEDULERS = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Answered under the same number."""
+
+    number: int
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The ports are bound."""
+
+    port: int
+    listen_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CannotListen:
+    """They are not, and the front end ends."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """The state of the front end's RequestMeter."""
+
+    state: dict[str, Any]
+
+
+# ===================== Engine to front end =====================
+
+Progress = tuple[int, int, list[int], int, int]
+"""Key of the request, index of the output, new tokens, drafts verified and accepted so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deltas:
+    """New tokens: of outputs that go on in few words, whatever else as (key, delta)."""
+
+    progress: list[Progress]
+    others: list[tuple[int, TokenDelta]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a question; `value` is what the engine's method returned."""
+
+    number: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Take requests from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Let requests end for so long, then abort what is left, and end."""
+
+    grace_s: float

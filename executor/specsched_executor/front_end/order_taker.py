@@ -1,0 +1,88 @@
+"""Carries out in the engine's process what the front end asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import structlog
+
+from specsched_executor.core import RequestError, TokenDelta
+from specsched_executor.front_end import messages as m
+from specsched_executor.front_end.outbox import Outbox
+from specsched_executor.gateway.api import EngineApi
+
+__all__ = ["OrderTaker", "Questions", "sendable_stats"]
+
+_log = structlog.get_logger(__name__)
+
+Questions = Mapping[m.Topic, Callable[[], Any]]
+
+
+class OrderTaker:
+    """Reads the connection on a thread of its own until it ends.
+
+    on_message: told of what is no order; on_end: called once, after the last message.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        engine: EngineApi,
+        questions: Questions,
+        *,
+        on_message: Callable[[Any], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._questions = questions
+        self._on_message = on_message
+        self._on_end = on_end
+        self.outbox = Outbox(connection.send)
+        self._thread = threading.Thread(target=self._run, name="from-front-end", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read and to send."""
+        self.outbox.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._take(self._connection.recv())
+        except (EOFError, OSError):
+            self._on_end()
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case m.Submit():
+                self._submit(message)
+            case m.Abort():
+                self._engine.abort(message.request_id)
+            case m.Ask():
+                answer = self._questions[message.topic]()
+                self.outbox.put(m.Answer(message.number, answer))
+            case _:
+                self._on_message(message)
+
+    def _submit(self, message: m.Submit) -> None:
+        request, sink = message.request, self.outbox.sink(message.key)
+        try:
+            self._engine.submit(request, sink)
+        except RequestError as error:
+            sink(TokenDelta(request.request_id, (), "refused", error=str(error)))
+        except Exception:  # noqa: BLE001 - the request's end, not that of all others
+            _log.exception("request not taken", request_id=request.request_id)
+            sink(TokenDelta(request.request_id, (), "error", error="the engine did not take it"))
+
+
+def sendable_stats(engine: EngineApi) -> Any:
+    """The engine's totals; what is a view there is a copy here."""
+    stats = engine.stats()
+    if not dataclasses.is_dataclass(stats):
+        return stats
+    return dataclasses.replace(stats, num_fallback_steps=dict(stats.num_fallback_steps))

@@ -1,0 +1,139 @@
+"""The engine as the front end sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from specsched_protocol.v1 import executor_pb2
+
+from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
+from specsched_executor.front_end import messages as m
+from specsched_executor.gateway.api import EngineStats
+
+__all__ = ["RemoteEngine"]
+
+_ANSWER_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request that runs. num_left: outputs without an end. num_tokens: by output."""
+
+    request: GenerationRequest
+    sink: DeltaSink
+    num_left: int
+    num_tokens: dict[int, int] = field(default_factory=dict)
+
+
+class RemoteEngine:
+    """An EngineApi over a connection, which is read on the event loop that made it.
+
+    A request that the engine refuses ends with the reason "refused". on_message: told of what is
+    meant for somebody else; on_end: called once the engine's process has closed the connection.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        on_message: Callable[[Any], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._on_message = on_message
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._open: dict[int, _Open] = {}
+        self._asked: dict[int, Future[Any]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(connection.fileno(), self._read)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._loop.remove_reader(self._connection.fileno())
+
+    def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
+        """See EngineApi; on the event loop."""
+        key = next(self._numbers)
+        self._open[key] = _Open(request, sink, request.sampling.n)
+        self.send(m.Submit(key, request))
+
+    def abort(self, request_id: str) -> None:
+        """See EngineApi."""
+        self.send(m.Abort(request_id))
+
+    def stats(self) -> EngineStats:
+        """See EngineApi; waits for the answer, so not on the event loop."""
+        stats: EngineStats = self._ask(m.Topic.STATS)
+        return stats
+
+    def schedulers(self) -> executor_pb2.ListSchedulersResponse:
+        """The schedulers attached now; waits for the answer, so not on the event loop."""
+        return executor_pb2.ListSchedulersResponse.FromString(self._ask(m.Topic.SCHEDULERS))
+
+    def send(self, message: Any) -> None:
+        """To the engine's process; any thread."""
+        with self._lock:
+            self._connection.send(message)
+
+    def _ask(self, topic: m.Topic) -> Any:
+        number, answer = next(self._numbers), Future[Any]()
+        self._asked[number] = answer
+        self.send(m.Ask(number, topic))
+        return answer.result(_ANSWER_TIMEOUT_S)
+
+    def _read(self) -> None:
+        try:
+            self._take(self._connection.recv())
+        except (EOFError, OSError):
+            self.close()
+            self._on_end()
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case m.Deltas():
+                for row in message.progress:
+                    self._advance(row)
+                for key, delta in message.others:
+                    self._pass_on(key, delta)
+            case m.Answer():
+                self._asked.pop(message.number).set_result(message.value)
+            case _:
+                self._on_message(message)
+
+    def _advance(self, row: m.Progress) -> None:
+        key, index, token_ids, num_drafts, num_accepted = row
+        it = self._open.get(key)
+        if it is None:
+            return
+        num_tokens = it.num_tokens.get(index, 0) + len(token_ids)
+        it.num_tokens[index] = num_tokens
+        it.sink(
+            TokenDelta(
+                it.request.request_id,
+                tuple(token_ids),
+                num_prompt_tokens=len(it.request.prompt_token_ids),
+                num_output_tokens=num_tokens,
+                num_draft_tokens=num_drafts,
+                num_accepted_tokens=num_accepted,
+                index=index,
+            )
+        )
+
+    def _pass_on(self, key: int, delta: TokenDelta) -> None:
+        it = self._open.get(key)
+        if it is None:
+            return
+        it.num_tokens[delta.index] = delta.num_output_tokens
+        it.num_left -= delta.finish_reason is not None
+        if not it.num_left or delta.finish_reason == "refused":
+            del self._open[key]
+        it.sink(delta)
