@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from specsched_client import Client
 from scripts.soak.processes import Managed, wait_until
 
 __all__ = ["Servers", "serving"]
+
+
+_MANY_CORES = 8
 
 
 class Servers:
@@ -37,11 +41,20 @@ class Servers:
         """Of the scheduler that decides now."""
         return f"unix:{next((self._run_dir / 'schedulers').glob('*.sock'))}"
 
-    def start_executor(self, options: Sequence[str]) -> None:
-        """Start it, and wait until it serves; SoakError where it does not."""
-        command = [*self._command("specsched_executor"), "--port", "0", *options]
+    def start(self, executor_options: Sequence[str], scheduler_options: tuple[str, ...]) -> None:
+        """Start both, and wait until steps are decided; SoakError where that does not come.
+
+        One after the other where cores are few: the scheduler compiles at its first start, and what
+        computes beside an executor that measures is in its measurements.
+        """
+        self._spawn_scheduler(scheduler_options)
+        if len(os.sched_getaffinity(0)) < _MANY_CORES:
+            self._await(lambda: bool(_serving(self._scheduler)), "the scheduler serves")
+        command = [*self._command("specsched_executor"), "--port", "0", *executor_options]
         self._executor = Managed(command, self._directory / "executor.log")
         self._await(lambda: bool(_serving(self._executor)), "the executor serves")
+        self._await(lambda: bool(_serving(self._scheduler)), "the scheduler serves")
+        self._await_followed()
 
     def use_scheduler(self, options: tuple[str, ...]) -> None:
         """Have a scheduler with these options decide; SoakError where it does not in time."""
@@ -49,16 +62,17 @@ class Servers:
             return
         if self._scheduler is not None:
             self._scheduler.terminate()
+        self._spawn_scheduler(options)
+        self._await(lambda: bool(_serving(self._scheduler)), "the scheduler serves")
+        self._await_followed()
+
+    def _spawn_scheduler(self, options: tuple[str, ...]) -> None:
         log = self._directory / "scheduler.log"
         log.unlink(missing_ok=True)
         self._scheduler = Managed([*self._command("specsched_scheduler"), *options], log)
-        self._await(lambda: bool(_serving(self._scheduler)), "the scheduler serves")
         self._options = options
-        if self._executor is not None:
-            self.wait_until_followed()
 
-    def wait_until_followed(self) -> None:
-        """SoakError where the executor does not attach in time."""
+    def _await_followed(self) -> None:
         with Client(self.executor_target) as client:
             self._await(
                 lambda: any(each.active for each in client.schedulers().schedulers),
@@ -96,9 +110,7 @@ def serving(
     """Start both, logs in `directory`; SoakError where they do not serve in time."""
     servers = Servers(directory, start_timeout_s)
     with contextlib.closing(servers):
-        servers.use_scheduler(scheduler_options)
-        servers.start_executor(executor_options)
-        servers.wait_until_followed()
+        servers.start(executor_options, scheduler_options)
         yield servers
         servers.end()
 
