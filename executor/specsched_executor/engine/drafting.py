@@ -81,7 +81,8 @@ class Drafting:
             if wants_features:
                 inputs = _with_features(inputs, batch, indexes, outcome)
             output = self._drafter.draft(inputs)
-        rows = self._keep(batch, chosen, lengths, output)
+        # What only took its features in has drafted nothing.
+        rows = self._keep(batch, chosen, lengths, output if lengths.any() else None)
         draft_ms = (time.perf_counter() - started) * 1e3
         return NewDrafts(rows, int(rows.num_draft_tokens.sum()), draft_ms)
 
@@ -137,6 +138,9 @@ def _with_features(
     lasts = firsts + batch.num_base_rows + outcome.verification.num_accepted.numpy()
     rows = [np.arange(firsts[index], lasts[index]) for index in chosen]
     counts = np.cumsum([0, *(len(each) for each in rows)])
-    committed = torch.from_numpy(np.concatenate(rows))
-    features = {layer: states[committed] for layer, states in outcome.output.features.items()}
+    committed = np.concatenate(rows)
+    features = outcome.output.features
+    if any(len(states) > len(committed) for states in features.values()):  # else all, in order
+        index = torch.from_numpy(committed)
+        features = {layer: states[index] for layer, states in features.items()}
     return replace(inputs, features=features, feature_start_loc=torch.from_numpy(counts))

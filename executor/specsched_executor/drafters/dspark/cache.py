@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from specsched_kernels.paged_attention import allocate_kv
 
@@ -44,10 +46,14 @@ class DraftCache:
         ]
         self.keys = [keys for keys, _ in layers]
         self.values = [values for _, values in layers]
-        self._tables = torch.zeros(num_slots, per_slot, dtype=torch.int32)
         self._pages: list[list[int]] = [[] for _ in range(num_slots)]
-        self._generations = torch.zeros(num_slots, dtype=torch.int64)
-        self._num_seen = torch.zeros(num_slots, dtype=torch.int64)
+        self._generations = np.zeros(num_slots, dtype=np.int64)
+        # Kept by numpy, which takes a fifth of torch's time for so few numbers: that is most of
+        # what a step without drafts costs. What reads them for a draft sees them as tensors.
+        self._tables_of = np.zeros((num_slots, per_slot), dtype=np.int32)
+        self._num_seen_of = np.zeros(num_slots, dtype=np.int64)
+        self._tables = torch.from_numpy(self._tables_of)
+        self._num_seen = torch.from_numpy(self._num_seen_of)
 
     @property
     def num_free_pages(self) -> int:
@@ -56,17 +62,19 @@ class DraftCache:
 
     def claim(self, slot_ids: torch.Tensor, generations: torch.Tensor) -> None:
         """Make sure that these slots, int64 [R], hold nothing of an earlier request."""
-        is_stale = self._generations[slot_ids] != generations
-        for slot_id in slot_ids[is_stale].tolist():
-            self.release(slot_id)
-        self._generations[slot_ids] = generations
+        slots, of_whom = slot_ids.numpy(), generations.numpy()
+        is_stale = self._generations[slots] != of_whom
+        if is_stale.any():
+            for slot_id in slots[is_stale].tolist():
+                self.release(slot_id)
+            self._generations[slots] = of_whom
 
     def release(self, slot_id: int) -> None:
         """Give back the pages of a slot."""
         self.pending.drop(slot_id)
         self._free_pages += self._pages[slot_id]
         self._pages[slot_id] = []
-        self._num_seen[slot_id] = 0
+        self._num_seen_of[slot_id] = 0
         self._generations[slot_id] = 0
 
     def append(
@@ -76,18 +84,20 @@ class DraftCache:
 
         features: target layer -> [sum of counts, hidden], rows request after request.
         """
-        first = self._num_seen[slot_ids]
-        self._num_seen[slot_ids] = first + counts
-        self._grow(slot_ids)
-        request = torch.arange(len(slot_ids)).repeat_interleave(counts)
-        starts = counts.cumsum(0) - counts
-        offset = torch.arange(len(request)) - starts[request]
-        positions = first[request] + offset
-        slots = self._places(slot_ids[request], positions % self._window)
+        of_slots, num_new = slot_ids.numpy(), counts.numpy()
+        first = self._num_seen_of[of_slots]
+        end = first + num_new
+        self._num_seen_of[of_slots] = end
+        self._grow(of_slots, np.minimum(end, self._window))
+        owners = of_slots.repeat(num_new)
+        # Row i of a request is at its first new position + i.
+        positions = np.arange(len(owners)) + (first - num_new.cumsum() + num_new).repeat(num_new)
+        places = positions % self._window
+        pages = self._tables_of[owners, places // _PAGE_TOKENS].astype(np.int64)
+        slots = pages * _PAGE_TOKENS + places % _PAGE_TOKENS
         # Of more rows than the window holds only the last ones are kept.
-        is_kept = positions >= (first + counts)[request] - self._window
-        rows = NewRows(positions, torch.where(is_kept, slots, PAD_SLOT))
-        self.pending.add(slot_ids[request], rows, features)
+        slots[positions < (end - self._window).repeat(num_new)] = PAD_SLOT
+        self.pending.add(owners, positions, slots, features)
 
     def block_rows(self, slot_ids: torch.Tensor) -> NewRows:
         """Places and positions of a block of each slot, [R * block_size]."""
@@ -113,13 +123,11 @@ class DraftCache:
         pages = self._tables[slot_ids, places // _PAGE_TOKENS].long()
         return pages * _PAGE_TOKENS + places % _PAGE_TOKENS
 
-    def _grow(self, slot_ids: torch.Tensor) -> None:
-        needed = self.context_lens(slot_ids) + self._config.block_size
-        for slot_id, num_tokens in zip(slot_ids.tolist(), needed.tolist(), strict=True):
+    def _grow(self, slot_ids: npt.NDArray[np.int64], context_lens: npt.NDArray[np.int64]) -> None:
+        needed = -(-(context_lens + self._config.block_size) // _PAGE_TOKENS)
+        for slot_id, num_pages in zip(slot_ids.tolist(), needed.tolist(), strict=True):
             held = self._pages[slot_id]
-            missing = -(-num_tokens // _PAGE_TOKENS) - len(held)
-            if missing > 0:
-                taken = [self._free_pages.pop() for _ in range(missing)]
-                row = self._tables[slot_id, len(held) : len(held) + missing]
-                row.copy_(torch.tensor(taken, dtype=torch.int32))
+            if num_pages > len(held):
+                taken = [self._free_pages.pop() for _ in range(num_pages - len(held))]
+                self._tables_of[slot_id, len(held) : num_pages] = taken
                 held += taken

@@ -63,12 +63,12 @@ class DSparkDrafter:
         self._cache.claim(inputs.slot_ids, inputs.generations)
         self._take_in(inputs)
         num_requests, k = len(inputs.slot_ids), self._max_draft_tokens
-        limits = inputs.max_draft_tokens.clamp(max=k)
         token_ids = torch.zeros(num_requests, k, dtype=torch.int64)
         confidence = torch.full((num_requests, k), torch.nan)
+        if not inputs.max_draft_tokens.numpy().any():
+            return DraftOutput(token_ids, inputs.max_draft_tokens, confidence)
+        limits = inputs.max_draft_tokens.clamp(max=k)
         wanting = torch.nonzero(limits > 0)[:, 0]
-        if not wanting.numel():
-            return DraftOutput(token_ids, limits, confidence)
         self._write_pending()
         num_tokens = int(limits.max())
         slot_ids = inputs.slot_ids[wanting]
@@ -110,7 +110,7 @@ class DSparkDrafter:
         if inputs.feature_start_loc is None:
             return
         counts = inputs.feature_start_loc.diff()
-        pending, num_new = self._cache.pending, int(counts.sum())
+        pending, num_new = self._cache.pending, int(inputs.feature_start_loc[-1])
         if len(pending) + num_new > pending.max_rows:
             self._write_pending()
         if num_new:

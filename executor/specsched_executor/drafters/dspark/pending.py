@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from specsched_executor.core import PAD_SLOT
@@ -20,10 +22,14 @@ class NewRows:
     slots: torch.Tensor
 
 
+Ints = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
-    owners: torch.Tensor  # slot ids of the requests, int64 [n]
-    rows: NewRows
+    owners: Ints  # slot ids of the requests, [n]
+    positions: Ints
+    slots: Ints
     features: Mapping[int, torch.Tensor]
 
 
@@ -39,22 +45,21 @@ class PendingRows:
         return self._num_rows
 
     def add(
-        self, owners: torch.Tensor, rows: NewRows, features: Mapping[int, torch.Tensor]
+        self, owners: Ints, positions: Ints, slots: Ints, features: Mapping[int, torch.Tensor]
     ) -> None:
         """Keep the rows of a step; features: layer -> [n, hidden], not to be changed any more."""
-        self._steps.append(_Step(owners, rows, features))
+        self._steps.append(_Step(owners, positions, slots, features))
         self._num_rows += len(owners)
 
-    @torch.inference_mode()  # its tensors may be changed nowhere else
     def drop(self, slot_id: int) -> None:
         """A request is gone: its places may be another's by the time these rows are written."""
         for step in self._steps:
-            step.rows.slots[step.owners == slot_id] = PAD_SLOT
+            step.slots[step.owners == slot_id] = PAD_SLOT
 
     def take(self, layers: Sequence[int]) -> tuple[torch.Tensor, NewRows]:
         """(features [n, layers * hidden], where they go) of all rows, which are then forgotten."""
         steps, self._steps, self._num_rows = self._steps, [], 0
         features = [torch.cat([step.features[layer] for step in steps]) for layer in layers]
-        positions = torch.cat([step.rows.positions for step in steps])
-        slots = torch.cat([step.rows.slots for step in steps])
+        positions = torch.from_numpy(np.concatenate([step.positions for step in steps]))
+        slots = torch.from_numpy(np.concatenate([step.slots for step in steps]))
         return torch.cat(features, dim=-1), NewRows(positions, slots)
