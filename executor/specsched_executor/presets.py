@@ -31,6 +31,27 @@ _DEEPSEEK_V32: Final = {
     "n_shared_experts": 1,
 }
 
+_DEEPSEEK_V32_ATTENTION: Final = {
+    "num_attention_heads": 128,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "index_n_heads": 64,
+    "index_topk": 2048,
+    "max_position_embeddings": 163_840,
+    "rope_scaling": {
+        "type": "yarn",
+        "factor": 40,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
+}
+
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     "tiny": {
         **_DEEPSEEK_V32,
@@ -54,37 +75,35 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "topk_group": 2,
         "max_position_embeddings": 4096,
     },
+    # The published heads, ranks and choice of tokens between few layers and small experts: 1 GiB.
+    "deepseek-v32-narrow": {
+        **_DEEPSEEK_V32,
+        **_DEEPSEEK_V32_ATTENTION,
+        "vocab_size": 4096,
+        "hidden_size": 1024,
+        "intermediate_size": 2048,
+        "moe_intermediate_size": 256,
+        "num_hidden_layers": 4,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 32,
+        "num_experts_per_tok": 4,
+        "n_group": 4,
+        "topk_group": 2,
+    },
     # Six layers of the published model's 61, three of them with all 256 experts: 75 GiB.
     "deepseek-v32-h200": {
         **_DEEPSEEK_V32,
+        **_DEEPSEEK_V32_ATTENTION,
         "vocab_size": 129_280,
         "hidden_size": 7168,
         "intermediate_size": 18_432,
         "moe_intermediate_size": 2048,
         "num_hidden_layers": 6,
         "first_k_dense_replace": 3,
-        "num_attention_heads": 128,
-        "q_lora_rank": 1536,
-        "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "index_n_heads": 64,
-        "index_topk": 2048,
         "n_routed_experts": 256,
         "num_experts_per_tok": 8,
         "n_group": 8,
         "topk_group": 4,
-        "max_position_embeddings": 163_840,
-        "rope_scaling": {
-            "type": "yarn",
-            "factor": 40,
-            "original_max_position_embeddings": 4096,
-            "beta_fast": 32,
-            "beta_slow": 1,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-        },
     },
     "tiny-qwen3": {
         **_QWEN3,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +33,8 @@ BLOCK = KEY_BLOCK_SIZE
 CONTEXT = 8192
 ROWS_PER_REQUEST = 4
 SIZES = (1, 8, 32, 64, 128, 256)
+SIZES_IN_DETAIL = (1, 8, 256)
+NUM_KERNELS = 12
 ROUNDS = 3
 
 
@@ -85,8 +90,23 @@ def fill_cache(cache: Any) -> None:
         blocks[:, BLOCK * INDEX_DIM :].view(torch.float32).fill_(0.01)
 
 
+def kernel_ms(work: Callable[[], object]) -> dict[str, float]:
+    """Milliseconds of the kernels that take most of one call, and of all together."""
+    work()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True
+    ) as profile:
+        work()
+        torch.cuda.synchronize()
+    times = {event.key: event.self_device_time_total / 1e3 for event in profile.key_averages()}
+    largest = sorted(times, key=lambda name: -times[name])[:NUM_KERNELS]
+    named = {name[:80]: round(times[name], 3) for name in largest}
+    return {"all": round(sum(times.values()), 3), **named}
+
+
 def test_a_ragged_step_costs_what_a_uniform_one_does(record_bench: RecordBench) -> None:
-    results = []
+    results, shares = [], {}
     checkpoint = DummyCheckpoint.of_preset(PRESET)
     config = replace(checkpoint.spec.config, max_context_tokens=CONTEXT)
     spec = replace(checkpoint.spec, config=config)
@@ -125,4 +145,15 @@ def test_a_ragged_step_costs_what_a_uniform_one_does(record_bench: RecordBench) 
             }
             results.append(row)
             print(row, flush=True)
-    record_bench("sparse_model", results)
+        if num_requests in SIZES_IN_DETAIL:
+            work = partial(models[True].forward, batches["ragged"], cache)
+            shares[f"{num_requests * ROWS_PER_REQUEST} rows"] = kernel_ms(work)
+    print(json.dumps(shares, indent=1), flush=True)
+    record_bench(
+        "sparse_model",
+        results,
+        preset=PRESET,
+        context_tokens=CONTEXT,
+        unit="microseconds of graph replay",
+        kernel_ms_of_ragged_steps=shares,
+    )
