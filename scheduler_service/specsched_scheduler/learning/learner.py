@@ -59,6 +59,7 @@ class Learner:
         self.table = profile.compile()
         self.draft_length = DraftLength(kind.max_draft_tokens)
         self._policy = policy
+        self._draft_length_of = {policy: self.draft_length}
         self._last_step = LastStep()
         self._num_new_samples = 0
 
@@ -102,10 +103,14 @@ class Learner:
         self._last_step = LastStep()
 
     def set_policy(self, policy: PolicyCode) -> None:
-        """Decide by another policy: what drafts brought under the last one says little."""
-        if policy is not self._policy:
-            self._policy = policy
-            self.draft_length = DraftLength(self.kind.max_draft_tokens)
+        """Decide by another policy, with what was learned under it before.
+
+        What drafts brought under the last one says little.
+        """
+        self._policy = policy
+        if policy not in self._draft_length_of:
+            self._draft_length_of[policy] = DraftLength(self.kind.max_draft_tokens)
+        self.draft_length = self._draft_length_of[policy]
 
     def entry(self) -> Entry:
         """What was learned, to be kept or handed over."""

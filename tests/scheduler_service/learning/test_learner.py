@@ -223,6 +223,8 @@ def test_draft_lengths_are_of_one_profile_and_one_policy():
     assert learner.draft_length.plan.draft_tokens == 0
     learner.set_policy(PolicyCode.RATIO)
     assert learner.draft_length.plan.draft_tokens == K
+    learner.set_policy(PolicyCode.THROUGHPUT)
+    assert learner.draft_length.plan.draft_tokens == 0
 
 
 def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
