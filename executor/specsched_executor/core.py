@@ -53,7 +53,8 @@ class ModelBatch:
     bounds over the batch, for launches on a device whose sizes the host does not know; None: as
     much as the shapes allow. There, rows past query_start_loc[R] are padding with slot PAD_SLOT.
     uniform_query_len: rows that every request sends, where the host knows that they all send as
-    many; of the last requests they may be padding.
+    many; of the last requests they may be padding. has_prompts: whether rows may be those of
+    prompts, so that there may be any number of them.
     """
 
     token_ids: torch.Tensor
@@ -67,6 +68,7 @@ class ModelBatch:
     max_query_len: int | None = None
     max_context_tokens: int | None = None
     uniform_query_len: int | None = None
+    has_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

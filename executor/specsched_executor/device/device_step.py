@@ -231,6 +231,7 @@ class DeviceStep:
             max_query_len=shape.max_query_len,
             max_context_tokens=self.sizes.max_context_tokens,
             uniform_query_len=shape.uniform_query_len,
+            has_prompts=shape.has_prompts,
         )
         return self._model.forward(batch, self._kv_cache)
 

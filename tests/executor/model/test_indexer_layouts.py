@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -200,7 +201,11 @@ def test_flattened_rows_are_requests_of_one_token():
     ("query_len", "lens", "tables"),
     [
         (1, [[100], [70], [150]], [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
-        (2, [[99, 100], [69, 70], [149, 150]], [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+        (
+            2,
+            [[99], [100], [69], [70], [149], [150]],
+            [[0, 1, 2]] * 2 + [[3, 4, 5]] * 2 + [[6, 7, 8]] * 2,
+        ),
         (
             3,
             [[98], [99], [100], [68], [69], [70], [148], [149], [150]],
@@ -208,7 +213,7 @@ def test_flattened_rows_are_requests_of_one_token():
         ),
     ],
 )
-def test_uniform_rows_go_by_request_where_the_kernel_takes_so_many(query_len, lens, tables):
+def test_uniform_rows_need_no_lengths_from_the_device(query_len, lens, tables):
     device = IndexerDevice((9, 0), gemm())
     batch = ragged([query_len] * 3, uniform=query_len)
     logits = logits_in(IndexerLayout.UNIFORM, device, batch)
@@ -231,6 +236,16 @@ def test_unequal_requests_in_the_uniform_layout_are_flattened():
     batch = ragged([1, 2, 3])
     logits = logits_in(IndexerLayout.UNIFORM, device, batch)
     assert len(device.deep_gemm.module.calls[-1][1].lens) == 6
+    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+
+
+@pytest.mark.parametrize("layout", ["native", "flattened", "uniform"])
+def test_steps_with_prompts_are_left_to_our_kernel(layout):
+    """DeepGEMM would compile for their number of rows."""
+    device = IndexerDevice((9, 0), gemm(has_varlen=True))
+    batch = replace(ragged([30, 2, 1]), has_prompts=True)
+    logits = logits_in(IndexerLayout(layout), device, batch)
+    assert device.deep_gemm.module.calls == []
     assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 import torch
 from specsched_kernels.deep_gemm import DeepGemm
@@ -13,9 +13,6 @@ from specsched_executor.core import ModelBatch
 from specsched_executor.model.sparse_mla.layouts import IndexerDevice, IndexerLayout
 
 __all__ = ["IndexerStep", "begin_indexer"]
-
-_MOST_ROWS_PER_REQUEST: Final = 2
-"""DeepGEMM's paged logits take one or two rows of a request together on Hopper."""
 
 
 class IndexerStep(Protocol):
@@ -37,8 +34,12 @@ class IndexerStep(Protocol):
 def begin_indexer(
     layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch, max_context_tokens: int
 ) -> IndexerStep:
-    """A step of `batch` in a layout; a uniform one of unequal requests is flattened."""
-    if layout is IndexerLayout.GENERIC or device.deep_gemm is None:
+    """A step of `batch` in a layout; a uniform one of unequal requests is flattened.
+
+    With prompts it is generic: DeepGEMM compiles for every 32 rows more, which takes seconds, and
+    there may be any number of rows then. Sizes that are captured are compiled when they are.
+    """
+    if layout is IndexerLayout.GENERIC or device.deep_gemm is None or batch.has_prompts:
         return _GenericStep(batch, max_context_tokens)
     query_len = batch.uniform_query_len
     if layout is IndexerLayout.UNIFORM and query_len is not None:
@@ -119,21 +120,21 @@ class _UniformStep:
             context_lens=torch.where(is_row, batch.positions + 1, 0).to(torch.int32),
             block_tables=None,
         )
-        together = query_len if query_len <= _MOST_ROWS_PER_REQUEST else 1
+        # Each row by itself: of rows that DeepGEMM takes together the last must not be padding.
         tables = batch.block_tables
-        if together != query_len:
+        if query_len > 1:
             tables = tables.repeat_interleave(query_len, dim=0, output_size=num_rows)
         self._deep_gemm = deep_gemm
         self._max_context_tokens = max_context_tokens
         self._block_tables = tables
-        self._context_lens = self.rows.context_lens.view(-1, together)
+        self._context_lens = self.rows.context_lens.unsqueeze(1)
         self._schedule = deep_gemm.schedule(self._context_lens)
 
     def logits(
         self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
     ) -> torch.Tensor:
         return self._deep_gemm.paged_logits(
-            query.view(*self._context_lens.shape, *query.shape[1:]),
+            query.unsqueeze(1),
             weights,
             key_cache,
             self._context_lens,
