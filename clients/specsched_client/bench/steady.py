@@ -52,10 +52,12 @@ class Users:
 class UserLog:
     """What one process saw. All times are seconds of the machine's monotonic clock.
 
-    arrivals: when tokens came, and how many. ready_s: when each of its users had the first one.
-    exhausted_s: when the first of them found no request left; None where none did.
+    begun_s: when its users began. arrivals: when tokens came, and how many. ready_s: when each of
+    its users had the first one. exhausted_s: when the first of them found no request left; None
+    where none did.
     """
 
+    begun_s: float
     records: Sequence[RequestRecord]
     arrivals: Sequence[tuple[float, int]]
     ready_s: float | None
@@ -64,8 +66,9 @@ class UserLog:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time that counts, and the tokens that came in it."""
+    """The time that counts, and the tokens that came in it. begun_s: when the round began."""
 
+    begun_s: float
     start_s: float
     end_s: float
     num_output_tokens: int
@@ -147,8 +150,10 @@ def steady_round(logs: Sequence[UserLog]) -> SteadyRound:
     end_s = min(ends)
     num_tokens = sum(n for log in logs for time_s, n in log.arrivals if start_s < time_s <= end_s)
     ended = [each for log in logs for each in log.records if start_s < each.end_s <= end_s]
+    begun_s = min(log.begun_s for log in logs)
     return SteadyRound(
-        Window(start_s, end_s, num_tokens), tuple(sorted(ended, key=lambda each: each.index))
+        Window(begun_s, start_s, end_s, num_tokens),
+        tuple(sorted(ended, key=lambda each: each.index)),
     )
 
 
@@ -161,11 +166,18 @@ class _Player:
         self._requests = iter(users.requests)
         self._without_token = set(users.first_requests)
         self._arrivals: list[tuple[float, int]] = []
+        self._begun_s = time.monotonic()
         self._ready_s: float | None = None
         self._exhausted_s: float | None = None
 
     def log(self) -> UserLog:
-        return UserLog(self._sender.records, self._arrivals, self._ready_s, self._exhausted_s)
+        return UserLog(
+            self._begun_s,
+            self._sender.records,
+            self._arrivals,
+            self._ready_s,
+            self._exhausted_s,
+        )
 
     async def play(self, first: int) -> None:
         """Take one request after the other, then wait to be cancelled."""

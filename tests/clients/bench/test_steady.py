@@ -31,8 +31,10 @@ def record(index: int, end_s: float, **fields) -> RequestRecord:
     return RequestRecord(index, 0.0, end_s, **fields)
 
 
-def log(*arrivals: tuple[float, int], ready_s=2.0, exhausted_s=None, records=()) -> UserLog:
-    return UserLog(list(records), list(arrivals), ready_s, exhausted_s)
+def log(
+    *arrivals: tuple[float, int], ready_s=2.0, exhausted_s=None, records=(), begun_s=0.5
+) -> UserLog:
+    return UserLog(begun_s, list(records), list(arrivals), ready_s, exhausted_s)
 
 
 def test_users_and_requests_are_split_among_processes():
@@ -68,7 +70,7 @@ def test_what_counts_is_when_all_users_of_all_processes_are_busy():
             ),
         ]
     )
-    assert (ran.window.start_s, ran.window.end_s) == (3.0, 6.0)
+    assert (ran.window.begun_s, ran.window.start_s, ran.window.end_s) == (0.5, 3.0, 6.0)
     assert ran.window.num_output_tokens == 5 + 4
     assert [each.index for each in ran.records] == [0]
 

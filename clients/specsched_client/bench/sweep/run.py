@@ -151,9 +151,14 @@ class Sweep:
         ran = await self._session.warm_up((self._variants[0], self._variants[-1]), load, work)
         if begun := self._state.repeats(load):
             return begun[0].num_requests or self._plan.requests_of(load)
-        num_tokens = seconds * ran[self._variants[0].name].tokens_per_s
-        per_request = self._work.sampling.max_tokens or 1
-        return load.concurrency + max(1, round(num_tokens / per_request))
+        return load.concurrency + self._requests_within(seconds, ran[self._variants[0].name])
+
+    def _requests_within(self, seconds: float, ran: RoundResult) -> int:
+        """Requests that end while a steady round fills up and for `seconds` after that."""
+        window = ran.window
+        filling_s = 0.0 if window is None else window.start_s - window.begun_s
+        num_tokens = (seconds + filling_s) * ran.tokens_per_s
+        return max(1, round(num_tokens / (self._work.sampling.max_tokens or 1)))
 
     async def _repeat(self, load: ClosedLoop, num_requests: int) -> FinishedRepeat:
         repeat = len(self._state.repeats(load))
