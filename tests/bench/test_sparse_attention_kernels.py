@@ -102,8 +102,10 @@ def deep_gemm() -> DeepGemm | None:
 
 
 def test_metadata(record_bench: RecordBench) -> None:
-    """256 requests of 1 to 8 rows, single: a graph of one launch, its start included."""
+    """256 requests of 1 to 8 rows. single: a graph of one launch, its start included; floor: of one
+    launch that does nothing to speak of; chained: per launch, 20 in a graph."""
     results = []
+    nothing = torch.zeros(1, device="cuda")
     gemm = deep_gemm()
     for context in (8192, 131_072):
         max_blocks = context // KEY_BLOCK_SIZE
@@ -122,6 +124,7 @@ def test_metadata(record_bench: RecordBench) -> None:
         work()
         case: dict[str, Any] = {"num_requests": 256, "num_rows": 2048, "max_context": context}
         case |= {"single_us": timed(work, 1), "chained_us": timed(work, 20)}
+        case["floor_us"] = timed(lambda: nothing.fill_(1.0), 1)
         if gemm:
             case["deep_gemm_schedule_us"] = timed(lambda lens=row_lens: gemm.schedule(lens), 1)
         results.append(case)

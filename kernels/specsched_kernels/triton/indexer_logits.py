@@ -8,8 +8,8 @@ import triton.language as tl
 
 __all__ = ["indexer_logits"]
 
-_BLOCK_TOKENS = 128
-_PROGRAMS_PER_PROCESSOR = 8
+_BLOCK_TOKENS = 64
+_PROGRAMS_PER_PROCESSOR = 16
 
 
 def indexer_logits(

@@ -10,7 +10,6 @@ import triton
 __all__ = ["SparsePlan"]
 
 _BLOCK_HEADS = 64
-_BLOCK_TOKENS = 32
 _MIN_CHUNK_TOKENS = 128
 _MAX_SPLITS = 16
 
@@ -33,13 +32,17 @@ class SparsePlan:
         block_heads = max(min(triton.next_power_of_2(num_heads), _BLOCK_HEADS), 16)
         num_programs = num_rows * triton.cdiv(num_heads, block_heads)
         chunk_tokens = _chunk_tokens(num_programs, num_chosen, query)
+        # Tiles of 64 tokens twice over, and the queries, just fit a processor of compute
+        # capability 9.0; the third and fourth stage are those of the indices.
+        is_half = query.element_size() == 2
+        is_full = block_heads == _BLOCK_HEADS
         return cls(
             block_heads=block_heads,
-            block_tokens=_BLOCK_TOKENS,
+            block_tokens=64 if is_full and is_half else 32,
             chunk_tokens=chunk_tokens,
             num_splits=max(triton.cdiv(num_chosen, chunk_tokens), 1),
-            num_warps=8 if block_heads == _BLOCK_HEADS else 4,
-            num_stages=3 if query.element_size() == 2 else 1,
+            num_warps=8 if is_full else 4,
+            num_stages=4 if is_half else 1,
         )
 
 
