@@ -14,40 +14,10 @@ from specsched_kernels.triton.row_statistics import needs_sample, request_of
 from specsched_kernels.triton.uniforms import SAMPLE, keyed_uniform
 from specsched_kernels.triton.vocabulary import find_share, log2_scale, order_key
 
-__all__ = ["candidates_kernel", "collect_candidates", "guess_threshold"]
+__all__ = ["candidates_kernel", "collect_candidates"]
 
-_NUM_SAMPLED = tl.constexpr(2048)
-_SAMPLED_RUN = tl.constexpr(128)
-_MAX_DEPTH = tl.constexpr(64.0)
-_NUM_HALVINGS = tl.constexpr(12)
+_RUN = tl.constexpr(128)
 _LARGEST_KEY = tl.constexpr(0x7FFFFFFF)
-
-
-@triton.jit
-def guess_threshold(
-    row_ptr, maximum, scale, min_count, left_out, vocab_size, MAX_CANDIDATES: tl.constexpr
-):
-    """A logit that, by a sample of the row, half as many again as min_count reach, a quarter of
-    what there is room for at least, and below which half of the mass that may be left out lies."""
-    index = tl.arange(0, _NUM_SAMPLED)
-    column = (index // _SAMPLED_RUN) * (vocab_size // (_NUM_SAMPLED // _SAMPLED_RUN))
-    column += index % _SAMPLED_RUN
-    logit = tl.load(row_ptr + column, mask=column < vocab_size, other=float("-inf"))
-    depth = (maximum - logit) * scale
-    weight = tl.exp2(-depth)
-    share = vocab_size / _NUM_SAMPLED
-    wanted = tl.maximum(1.5 * min_count, MAX_CANDIDATES / 4.0)
-    low = 0.0
-    high = _MAX_DEPTH
-    for _ in range(_NUM_HALVINGS):
-        middle = (low + high) * 0.5
-        is_above = depth <= middle
-        count = tl.sum(is_above.to(tl.float32), axis=0) * share
-        below = tl.sum(tl.where(is_above, 0.0, weight), axis=0) * share
-        is_enough = (count >= wanted) & (below <= 0.5 * left_out)
-        high = tl.where(is_enough, middle, high)
-        low = tl.where(is_enough, low, middle)
-    return maximum - high / scale
 
 
 @triton.jit
@@ -64,15 +34,20 @@ def collect_candidates(
     number beyond MAX_CANDIDATES where they are too many."""
     count = 0
     start = 0
+    # Runs of a warp's width: places within one are counted without leaving the warp.
+    run = tl.arange(0, BLOCK_VOCAB // _RUN)
+    offset = run[:, None] * _RUN + tl.arange(0, _RUN)[None, :]
     while (start < vocab_size) & (count <= MAX_CANDIDATES):
-        column = start + tl.arange(0, BLOCK_VOCAB)
+        column = start + offset
         logit = tl.load(row_ptr + column, mask=column < vocab_size, other=float("-inf"))
         is_candidate = ((logit >= threshold) & (column < vocab_size)).to(tl.int32)
-        place = count + tl.cumsum(is_candidate, axis=0) - 1
+        in_run = tl.sum(is_candidate, axis=1)
+        before = count + tl.cumsum(in_run, axis=0) - in_run
+        place = before[:, None] + tl.cumsum(is_candidate, axis=1) - 1
         is_stored = (is_candidate != 0) & (place < MAX_CANDIDATES)
         tl.store(candidate_logit_ptr + place, logit, mask=is_stored)
         tl.store(candidate_token_ptr + place, column, mask=is_stored)
-        count += tl.sum(is_candidate, axis=0)
+        count += tl.sum(in_run, axis=0)
         start += BLOCK_VOCAB
     return count
 

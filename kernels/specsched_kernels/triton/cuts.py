@@ -7,25 +7,61 @@ import triton.language as tl
 
 from specsched_kernels.triton.vocabulary import LOWEST_KEY, mass_of, order_key
 
-__all__ = ["cut_of"]
+__all__ = ["cut_of", "guess_threshold"]
 
 _NUM_PIVOTS = tl.constexpr(7)
+_NUM_LINES = tl.constexpr(4)
+_BLOCK_SEARCH = tl.constexpr(512)
+_NUM_SAMPLED = tl.constexpr(2048)
+_SAMPLED_RUN = tl.constexpr(128)
+_MAX_DEPTH = tl.constexpr(32.0)
+_NUM_HALVINGS = tl.constexpr(9)
 
 
 @triton.jit
-def cut_of(row_ptr, scale, maximum, top_k, top_p, vocab_size, BLOCK_VOCAB: tl.constexpr):
-    """Largest cut that keeps top_k tokens and, of their mass, the share top_p."""
+def guess_threshold(row_ptr, maximum, scale, min_count, max_left_out, vocab_size):
+    """A logit that min_count tokens reach and that at most max_left_out of the mass lies below, the
+    highest there is, as far as a sample of the row can tell."""
+    index = tl.arange(0, _NUM_SAMPLED)
+    column = (index // _SAMPLED_RUN) * (vocab_size // (_NUM_SAMPLED // _SAMPLED_RUN))
+    column += index % _SAMPLED_RUN
+    logit = tl.load(row_ptr + column, mask=column < vocab_size, other=float("-inf"))
+    depth = (maximum - logit) * scale
+    weight = tl.exp2(-depth)
+    share = vocab_size / _NUM_SAMPLED
+    low = 0.0
+    high = _MAX_DEPTH
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) * 0.5
+        is_above = depth <= middle
+        count = tl.sum(is_above.to(tl.float32), axis=0) * share
+        below = tl.sum(tl.where(is_above, 0.0, weight), axis=0) * share
+        is_enough = (count >= min_count) & (below <= max_left_out)
+        high = tl.where(is_enough, middle, high)
+        low = tl.where(is_enough, low, middle)
+    return maximum - high / scale
+
+
+@triton.jit
+def cut_of(row_ptr, scale, maximum, top_k, top_p, mass, vocab_size, BLOCK_VOCAB: tl.constexpr):
+    """Largest cut that keeps top_k tokens and, of their mass, the share top_p; mass: of the row."""
     cut = tl.full([], LOWEST_KEY, tl.int32)
     num_kept = vocab_size
     if (top_k > 0) & (top_k < vocab_size):
+        count = top_k.to(tl.float32)
         nothing = tl.full([], -1.0, tl.float64)
+        low = guess_threshold(row_ptr, maximum, scale, 1.3 * count, float("inf"), vocab_size)
+        high = guess_threshold(row_ptr, maximum, scale, 0.7 * count, float("inf"), vocab_size)
         cut, num_kept = _raise_cut(
-            row_ptr, scale, maximum, cut, num_kept, top_k, nothing, vocab_size, BLOCK_VOCAB
+            row_ptr, scale, maximum, cut, num_kept, top_k, nothing, low, high, vocab_size
         )
-    if top_p < 1.0:
         mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
+    if top_p < 1.0:
+        left_out = ((1.0 - top_p) * mass).to(tl.float32)
+        low = guess_threshold(row_ptr, maximum, scale, 0.0, 0.8 * left_out, vocab_size)
+        high = guess_threshold(row_ptr, maximum, scale, 0.0, 1.2 * left_out, vocab_size)
         cut, num_kept = _raise_cut(
-            row_ptr, scale, maximum, cut, num_kept, 1, top_p * mass, vocab_size, BLOCK_VOCAB
+            row_ptr, scale, maximum, cut, num_kept, 1, top_p * mass, low, high, vocab_size
         )
     return cut
 
@@ -39,55 +75,63 @@ def _raise_cut(
     num_at_low,
     min_count,
     min_mass,
+    guessed_low,
+    guessed_high,
     vocab_size,
-    BLOCK_VOCAB: tl.constexpr,
 ):
     """Largest cut that keeps min_count tokens and min_mass, eight times closer with every pass.
 
-    Stops once one token is left between the ends: any cut below it keeps the same tokens.
+    The first pass looks where the guesses are. Stops once one token is left between the ends: any
+    cut below it keeps the same tokens.
     """
     high = order_key(maximum) + 1
     num_at_high = 0
+    pivot = order_key(guessed_low)
+    step = tl.maximum((order_key(guessed_high) >> 3) - (pivot >> 3), 1)
     while (high > low + 1) & (num_at_low - num_at_high > 1):
-        step = tl.maximum((high >> 3) - (low >> 3), 1)
-        counts, masses = _above_pivots(row_ptr, scale, maximum, low, step, vocab_size, BLOCK_VOCAB)
-        start = low
-        end = high
+        counts, masses = _above_pivots(row_ptr, scale, maximum, pivot, step, vocab_size)
         for index in tl.static_range(_NUM_PIVOTS):
-            pivot = start + (index + 1) * step
             count = tl.sum(counts[index], axis=0)
             mass = tl.sum(masses[index].to(tl.float64), axis=0)
-            if pivot < end:
+            if (pivot > low) & (pivot < high):
                 if (count >= min_count) & (mass >= min_mass):
                     low = pivot
                     num_at_low = count
-                elif pivot < high:
+                else:
                     high = pivot
                     num_at_high = count
+            pivot += step
+        step = tl.maximum((high >> 3) - (low >> 3), 1)
+        pivot = low + step
     return low, num_at_low
 
 
 @triton.jit
-def _above_pivots(row_ptr, scale, maximum, low, step, vocab_size, BLOCK_VOCAB: tl.constexpr):
-    """Tokens and mass at or above each of seven pivots low + step, low + 2 step, ..., by lane."""
-    count = tl.zeros([BLOCK_VOCAB], tl.int32)
-    mass = tl.zeros([BLOCK_VOCAB], tl.float32)
+def _above_pivots(row_ptr, scale, maximum, pivot, step, vocab_size):
+    """Tokens and mass at or above each of seven pivots, so far apart each, by lane."""
+    count = tl.zeros([_BLOCK_SEARCH], tl.int32)
+    mass = tl.zeros([_BLOCK_SEARCH], tl.float32)
     counts = (count, count, count, count, count, count, count)
     masses = (mass, mass, mass, mass, mass, mass, mass)
-    for start in range(0, vocab_size, BLOCK_VOCAB):
-        column = start + tl.arange(0, BLOCK_VOCAB)
+    # Lines are added up in registers, and all their loads are under way at once.
+    lines = tl.arange(0, _NUM_LINES)[:, None] * _BLOCK_SEARCH + tl.arange(0, _BLOCK_SEARCH)[None, :]
+    for start in range(0, vocab_size, _NUM_LINES * _BLOCK_SEARCH):
+        column = start + lines
         logit = tl.load(row_ptr + column, mask=column < vocab_size, other=float("-inf"))
         key = tl.where(column < vocab_size, order_key(logit), LOWEST_KEY)
-        counts, masses = _add(key, tl.exp2((logit - maximum) * scale), low, step, counts, masses)
+        weight = tl.exp2((logit - maximum) * scale)
+        counts, masses = _add(key, weight, pivot, step, counts, masses)
     return counts, masses
 
 
 @triton.jit
-def _add(key, weight, low, step, counts, masses):
+def _add(key, weight, pivot, step, counts, masses):
     new_counts = ()
     new_masses = ()
     for index in tl.static_range(_NUM_PIVOTS):
-        is_above = key >= low + (index + 1) * step
-        new_counts = new_counts + (counts[index] + is_above.to(tl.int32),)
-        new_masses = new_masses + (masses[index] + tl.where(is_above, weight, 0.0),)
+        is_above = key >= pivot + index * step
+        count = tl.sum(is_above.to(tl.int32), axis=0)
+        new_counts = new_counts + (counts[index] + count,)
+        mass = tl.sum(tl.where(is_above, weight, 0.0), axis=0)
+        new_masses = new_masses + (masses[index] + mass,)
     return new_counts, new_masses

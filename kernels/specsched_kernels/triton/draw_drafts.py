@@ -19,6 +19,7 @@ from specsched_kernels.triton.vocabulary import find_share, log2_scale
 __all__ = ["draw_drafts"]
 
 _BLOCK_VOCAB = 128
+_BLOCK_VOCAB_DRAWN = 64
 _MAX_BLOCK_REQUESTS = 64
 _MAX_BLOCK_RANK = 64
 _LN_2 = tl.constexpr(0.6931471805599453)
@@ -36,7 +37,8 @@ def draw_drafts(
     num_requests, num_tokens, vocab_size = base_logits.shape
     if num_requests == 0:
         return
-    device, num_blocks = base_logits.device, triton.cdiv(vocab_size, _BLOCK_VOCAB)
+    block_vocab = _BLOCK_VOCAB if draws is None else _BLOCK_VOCAB_DRAWN
+    device, num_blocks = base_logits.device, triton.cdiv(vocab_size, block_vocab)
     maxima, masses = torch.empty((2, num_requests, num_blocks), device=device)
     tokens = torch.empty((num_requests, num_blocks), dtype=torch.int32, device=device)
     blocks = (maxima, masses, tokens)
@@ -63,7 +65,7 @@ def draw_drafts(
             NUM_KEPT=num_kept,
             RANK=rank,
             BLOCK_REQUESTS=block_requests,
-            BLOCK_VOCAB=_BLOCK_VOCAB,
+            BLOCK_VOCAB=block_vocab,
             BLOCK_RANK=min(max(triton.next_power_of_2(rank), 16), _MAX_BLOCK_RANK),
             PRECISION="ieee" if markov.codes.dtype == torch.float32 else "tf32",
             num_warps=4,
@@ -85,7 +87,7 @@ def draw_drafts(
             position,
             out.stride(0),
             NUM_KEPT=num_kept,
-            BLOCK_VOCAB=_BLOCK_VOCAB,
+            BLOCK_VOCAB=block_vocab,
             NUM_BLOCKS=triton.next_power_of_2(num_blocks),
             num_warps=4,
         )

@@ -51,10 +51,13 @@ def statistics_kernel(
 @triton.jit
 def request_of(start_loc_ptr, row, num_requests, BLOCK_REQUESTS: tl.constexpr):
     """Request that a row of logits belongs to: as many end at or before the row."""
-    request = tl.arange(0, BLOCK_REQUESTS)
-    is_request = request < num_requests
-    end = tl.load(start_loc_ptr + 1 + request, mask=is_request, other=0x7FFFFFFF)
-    return tl.sum((end <= row).to(tl.int32), axis=0)
+    found = 0
+    for start in range(0, num_requests, BLOCK_REQUESTS):
+        request = start + tl.arange(0, BLOCK_REQUESTS)
+        is_request = request < num_requests
+        end = tl.load(start_loc_ptr + 1 + request, mask=is_request, other=0x7FFFFFFF)
+        found += tl.sum((end <= row).to(tl.int32), axis=0)
+    return found
 
 
 @triton.jit

@@ -36,8 +36,9 @@ __all__ = ["MAX_CANDIDATES", "verify_drafts"]
 MAX_CANDIDATES = 4096
 """Largest logits of a row among which top-k and top-p are looked for at once."""
 _CHUNK_VOCAB = 2048
-_BLOCK_VOCAB = 4096
+_BLOCK_VOCAB = 2048
 _BLOCK_SEARCH = 1024
+_BLOCK_REQUESTS = (16, 256, 1024)
 _MAX_PROGRAMS = 528
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -102,9 +103,9 @@ def _sample_rows(
     num_rows, vocab_size = inputs.logits.shape
     num_requests, num_chunks = inputs.verify_lens.shape[0], rows.chunks[0].shape[1]
     block_requests = next(
-        (size for size in (16, 256) if size >= num_requests), triton.next_power_of_2(num_requests)
+        (size for size in _BLOCK_REQUESTS if size >= num_requests), max(_BLOCK_REQUESTS)
     )
-    block_vocab = min(_BLOCK_VOCAB, triton.next_power_of_2(vocab_size))
+    block_vocab = max(min(_BLOCK_VOCAB, triton.next_power_of_2(vocab_size)), 128)
     places = (inputs.logit_start_loc, inputs.output_positions, inputs.verify_lens)
     sampling = (inputs.temperature, inputs.top_k, inputs.top_p)
     parameters = (*sampling, inputs.seeds, inputs.keeps_own_sample)
@@ -153,7 +154,7 @@ def _sample_rows(
         *rows.results,
         rows.num_candidates,
         BLOCK_VOCAB=min(_BLOCK_SEARCH, block_vocab),
-        **common,
+        **(common | {"num_warps": 4}),
         **cut,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from specsched_kernels.triton.candidates import collect_candidates, guess_threshold
-from specsched_kernels.triton.cuts import cut_of
+from specsched_kernels.triton.candidates import collect_candidates
+from specsched_kernels.triton.cuts import cut_of, guess_threshold
 from specsched_kernels.triton.row_statistics import (
     chunk_masses,
     largest_of_chunks,
@@ -81,12 +81,15 @@ def sample_kernel(
             offset = row - tl.load(start_loc_ptr + request)
             cuts_count = (top_k > 0) & (top_k < vocab_size)
             if cuts_count | (top_p < 1.0):
-                min_count = tl.where(cuts_count, top_k, 0).to(tl.float32)
-                left_out = tl.where(cuts_count, float("inf"), (1.0 - top_p) * mass.to(tl.float32))
                 threshold = float("-inf")
                 if vocab_size > MAX_CANDIDATES:
+                    # Generous: half as many again, half of what may be left out.
+                    min_count = tl.where(cuts_count, 1.5 * top_k, 0.0).to(tl.float32)
+                    min_count = tl.maximum(min_count, MAX_CANDIDATES / 4.0)
+                    left_out = 0.5 * (1.0 - top_p) * mass.to(tl.float32)
+                    left_out = tl.where(cuts_count, float("inf"), left_out)
                     threshold = guess_threshold(
-                        row_ptr, maximum, scale, min_count, left_out, vocab_size, MAX_CANDIDATES
+                        row_ptr, maximum, scale, min_count, left_out, vocab_size
                     )
                 first = row.to(tl.int64) * MAX_CANDIDATES
                 num_candidates = collect_candidates(
@@ -144,7 +147,8 @@ def search_kernel(
             row_ptr = logit_ptr + tl.cast(row, tl.int64) * vocab_size
             top_k = tl.load(top_k_ptr + request).to(tl.int32)
             top_p = tl.load(top_p_ptr + request).to(tl.float64)
-            cut = cut_of(row_ptr, scale, maximum, top_k, top_p, vocab_size, BLOCK_VOCAB)
+            mass = tl.load(mass_ptr + row)
+            cut = cut_of(row_ptr, scale, maximum, top_k, top_p, mass, vocab_size, BLOCK_VOCAB)
             mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
             tl.store(cut_ptr + row, cut)
             tl.store(mass_ptr + row, mass)
