@@ -17,7 +17,7 @@ from specsched_kernels.cpu.layout import (
 from specsched_kernels.cpu.threads import num_workers
 from specsched_kernels.reference import paged_attention as reference
 
-__all__ = ["allocate_kv", "paged_attention", "storage_arrays"]
+__all__ = ["allocate_kv", "attention_order", "paged_attention", "storage_arrays"]
 
 
 def allocate_kv(
@@ -48,6 +48,33 @@ def storage_arrays(
     return keys.numpy(), values.numpy()
 
 
+def attention_order(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    context_lens: torch.Tensor,
+    *,
+    max_query_len: int | None = None,
+    max_context_tokens: int,
+) -> torch.Tensor | None:
+    """int32 [R]: the requests of a batch in the order in which `paged_attention` best begins them.
+
+    The longest last piece of a context first, so that no long one is left when the others are done:
+    ragged batches then take no longer than even ones. Arguments as there, of any layer; layers of a
+    model share it. None where the order makes no difference, on a CPU and for long queries.
+    """
+    if not query.is_cuda:
+        return None
+    from specsched_kernels.triton.attention_order import attention_order as launch
+
+    return launch(
+        query,
+        key_cache,
+        context_lens,
+        max_query_len=max_query_len or query.shape[0],
+        max_context_tokens=max_context_tokens,
+    )
+
+
 def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     query: torch.Tensor,
     key_cache: torch.Tensor,
@@ -61,6 +88,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     max_query_len: int | None = None,
     max_context_tokens: int | None = None,
     is_causal: bool = True,
+    order: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v, each row over its request's tokens up to and including its own.
 
@@ -76,8 +104,9 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
     rows the request sends.
 
     On CUDA nothing is read back: max_query_len and max_context_tokens are upper bounds over the
-    batch (by default n and what block_tables can hold) that size the launch. The caches then have
-    equal strides, the last two dimensions dense; raises ValueError for others.
+    batch (by default n and what block_tables can hold) that size the launch; `order` is what
+    `attention_order` says of the same arguments. The caches then have equal strides, the last two
+    dimensions dense; raises ValueError for others.
     """
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
@@ -97,6 +126,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
             max_query_len=max_query_len or query.shape[0],
             max_context_tokens=max_context_tokens or block_tables.shape[1] * key_cache.shape[1],
             is_causal=is_causal,
+            order=order,
         )
         return out
     storage = storage_arrays(key_cache, value_cache) if is_causal else None

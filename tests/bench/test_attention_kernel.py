@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from specsched_kernels.triton.attention_order import attention_order
 from specsched_kernels.triton.paged_attention import paged_attention
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -76,6 +77,17 @@ class PagedBatch:
         zero = torch.zeros(1, dtype=torch.int64)
         self.query_start_loc = torch.cat([zero, query_lens.cumsum(0)]).to(torch.int32).cuda()
         self.context_lens = contexts.cuda()
+        self.order: torch.Tensor | None = None
+
+    def order_requests(self) -> None:
+        """What a step does once for all layers."""
+        self.order = attention_order(
+            self.query,
+            self.cache[0],
+            self.context_lens,
+            max_query_len=self.max_query_len,
+            max_context_tokens=self.bound,
+        )
 
     def attend(self) -> None:
         paged_attention(
@@ -89,6 +101,7 @@ class PagedBatch:
             scale=self.query.shape[-1] ** -0.5,
             max_query_len=self.max_query_len,
             max_context_tokens=self.bound,
+            order=self.order,
         )
 
 
@@ -168,8 +181,10 @@ def compare_ragged(shape: Shape) -> dict[str, Any]:
     even.max_query_len = 2 * shape.query_len
     uneven = PagedBatch(shape, query_lens[order], contexts[order], bound)
     uneven.max_query_len = 2 * shape.query_len
-    even_us, uneven_us = (replay_us(b.attend, repeats=5) for b in (even, uneven))
-    times = {"uniform_us": percentiles(even_us), "ragged_us": percentiles(uneven_us)}
+    times = {"order_us": percentiles(replay_us(uneven.order_requests, repeats=5))}
+    for name, batch in (("uniform", even), ("ragged", uneven)):
+        batch.order_requests()
+        times[f"{name}_us"] = percentiles(replay_us(batch.attend, repeats=5))
     return {
         "shape": str(shape),
         "ragged_over_uniform": times["ragged_us"]["p50"] / times["uniform_us"]["p50"],
@@ -188,7 +203,11 @@ def test_uniform(record_bench: RecordBench) -> None:
 
 
 def test_ragged(record_bench: RecordBench) -> None:
-    shapes = [Shape(256, 4, 1024, 32, 8, 128), Shape(64, 4, 4096, 32, 8, 128)]
+    shapes = [
+        Shape(256, 4, 1024, 32, 8, 128),
+        Shape(64, 4, 4096, 32, 8, 128),
+        Shape(256, 4, 512, 9, 3, 64),
+    ]
     results = [compare_ragged(shape) for shape in shapes]
     record_bench("paged_attention_ragged", results, dtype="bfloat16", block_size=BLOCK_SIZE)
     for result in results:

@@ -79,7 +79,9 @@ def exact_attention(batch: Ragged, scale: float, *, is_causal: bool = True) -> t
     return out
 
 
-def check(batch: Ragged, tolerance: float, *, is_causal: bool = True) -> None:
+def check(
+    batch: Ragged, tolerance: float, *, is_causal: bool = True, order: torch.Tensor | None = None
+) -> None:
     from specsched_kernels.triton.paged_attention import paged_attention
 
     scale = batch.query.shape[-1] ** -0.5
@@ -96,6 +98,7 @@ def check(batch: Ragged, tolerance: float, *, is_causal: bool = True) -> None:
         max_query_len=batch.max_query_len,
         max_context_tokens=batch.max_context_tokens,
         is_causal=is_causal,
+        order=order,
     )
     num_rows = int(batch.query_start_loc[-1])
     expected = exact_attention(batch, scale, is_causal=is_causal)[:num_rows]
@@ -118,7 +121,7 @@ def test_long_contexts_are_split_and_short_ones_are_not(device: str) -> None:
     from specsched_kernels.triton import attention_plan
 
     plan = attention_plan.AttentionPlan.of(
-        batch.query, batch.key_cache, batch.query_start_loc, 5, batch.max_context_tokens
+        batch.query, batch.key_cache, len(batch.context_lens), 5, batch.max_context_tokens
     )
     if device == "cuda":
         assert plan.num_splits > 1
@@ -136,6 +139,41 @@ def test_every_split_is_combined(
         2, [4, 6, 1], [66, 300, 64], (6, 2), 64, dtype=torch.float32, device=device, block_size=32
     )
     check(batch, 1e-5, is_causal=is_causal)
+
+
+@pytest.mark.parametrize("chunk_tokens", [64, 512])
+def test_requests_in_any_order_attend_to_the_same(
+    device: str, monkeypatch: pytest.MonkeyPatch, chunk_tokens: int
+) -> None:
+    from specsched_kernels.triton import attention_plan
+
+    monkeypatch.setattr(attention_plan, "_chunk_tokens", lambda *_: chunk_tokens)
+    batch = ragged(
+        4, [4, 0, 6, 1, 2], [66, 9, 300, 64, 128], (6, 2), 64, dtype=torch.float32, device=device
+    )
+    check(batch, 1e-5, order=torch.tensor([3, 0, 4, 1, 2], dtype=torch.int32, device=device))
+
+
+@pytest.mark.parametrize("num_requests", [1, 17, 300])
+@pytest.mark.parametrize("max_context_tokens", [99, 6000])
+def test_the_longest_last_piece_begins(
+    device: str, num_requests: int, max_context_tokens: int
+) -> None:
+    from specsched_kernels.triton.attention_order import attention_order
+    from specsched_kernels.triton.attention_plan import AttentionPlan
+
+    lens = torch.randint(0, max_context_tokens, (num_requests,))
+    query = torch.empty(num_requests, 4, 64, device=device)
+    cache = torch.empty(1, 16, 2, 64, device=device)
+    order = attention_order(
+        query, cache, lens.to(device), max_query_len=1, max_context_tokens=max_context_tokens
+    )
+    assert order is not None
+    plan = AttentionPlan.of(query, cache, num_requests, 1, max_context_tokens)
+    pieces = torch.where(lens > 0, (lens - 1) % plan.chunk_tokens + 1, 0)
+    assert order.cpu().tolist() == pieces.argsort(descending=True, stable=True).tolist()
+    long_queries = {"max_query_len": 999, "max_context_tokens": max_context_tokens}
+    assert attention_order(query, cache, lens.to(device), **long_queries) is None
 
 
 def test_prefill_takes_several_tiles(device: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from specsched_kernels.paged_attention import paged_attention
+from specsched_kernels.paged_attention import attention_order, paged_attention
 from specsched_kernels.rotate_and_store import HeadNorms, rotate_and_store
 
 from specsched_executor.core import ModelBatch
@@ -27,6 +27,7 @@ class DeviceStepOps(DeviceRowOps):
         self._cos_sin = layers.cos_sin
         self._batch = batch
         self._cache = cache
+        self._order: torch.Tensor | None = None
 
     def attend(self, layer: int, normed: torch.Tensor) -> torch.Tensor:
         """See StepOps."""
@@ -48,6 +49,14 @@ class DeviceStepOps(DeviceRowOps):
             values,
             norms,
         )
+        if layer == 0 and batch.max_context_tokens is not None:
+            self._order = attention_order(
+                query,
+                keys,
+                batch.context_lens,
+                max_query_len=batch.max_query_len,
+                max_context_tokens=batch.max_context_tokens,
+            )
         attended = paged_attention(
             query,
             keys,
@@ -58,5 +67,6 @@ class DeviceStepOps(DeviceRowOps):
             scale=config.head_dim**-0.5,
             max_query_len=batch.max_query_len,
             max_context_tokens=batch.max_context_tokens,
+            order=self._order,
         )
         return weights.output(attended.flatten(1))

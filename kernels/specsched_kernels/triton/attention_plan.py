@@ -33,17 +33,22 @@ class AttentionPlan:
     chunk_tokens: int
     num_splits: int
 
+    @property
+    def has_one_tile(self) -> bool:
+        """Whether a tile holds all rows of any request, so that tiles are requests."""
+        return self.log_requests == 0
+
     @classmethod
     def of(
         cls,
         query: torch.Tensor,
         key_cache: torch.Tensor,
-        query_start_loc: torch.Tensor,
+        num_requests: int,
         max_query_len: int,
         max_context_tokens: int,
     ) -> AttentionPlan:
         """The plan for a query [n, H, D], keys as `paged_attention` takes them, and bounds."""
-        num_requests, num_kv_heads = query_start_loc.shape[0] - 1, key_cache.shape[2]
+        num_kv_heads = key_cache.shape[2]
         group = query.shape[1] // num_kv_heads
         wanted = triton.next_power_of_2(max_query_len * group)
         block_m = max(min(wanted, _MAX_BLOCK_M), 16, triton.next_power_of_2(group))

@@ -5,8 +5,9 @@ chunk of the context: so each key and value is read once for all rows and heads 
 k + 1 rows of a verified draft share one pass). A context longer than a chunk is spread over
 programs that leave partial sums, combined by a second kernel (flash decoding); shorter ones write
 the result at once. Chunks have one length for the whole batch, so long contexts of a ragged batch
-spread and
-short ones cost nothing; all sizes are bounds known on the host, so a graph can capture it.
+spread and short ones cost nothing. Whole chunks begin first, then the last of each context, the
+longest first where an order is given. All sizes are bounds known on the host, so a graph can
+capture it.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ def paged_attention(
     max_query_len: int,
     max_context_tokens: int,
     is_causal: bool = True,
+    order: torch.Tensor | None = None,
 ) -> None:
     """Fill `out`, see `specsched_kernels.paged_attention`.
 
     query, out: dense in their last two dimensions. key_cache, value_cache: of equal strides, the
     last 1. max_query_len, max_context_tokens: upper bounds over the batch.
     """
-    plan = AttentionPlan.of(query, key_cache, query_start_loc, max_query_len, max_context_tokens)
+    num_requests = query_start_loc.shape[0] - 1
+    plan = AttentionPlan.of(query, key_cache, num_requests, max_query_len, max_context_tokens)
     num_rows, num_heads, head_dim = query.shape
     partial_shape = (plan.num_splits, num_rows, num_heads) if plan.num_splits > 1 else (1, 1, 1)
     partial = torch.empty((*partial_shape, head_dim), dtype=torch.float32, device=query.device)
@@ -61,8 +64,9 @@ def paged_attention(
         query_start_loc,
         context_lens,
         block_tables,
+        order if plan.has_one_tile else None,
         scale * _LOG2_E,
-        query_start_loc.shape[0] - 1,
+        num_requests,
         num_rows,
         plan.num_tiles,
         plan.chunk_tokens,
@@ -93,7 +97,7 @@ def paged_attention(
             out,
             query_start_loc,
             context_lens,
-            query_start_loc.shape[0] - 1,
+            num_requests,
             num_rows,
             plan.chunk_tokens,
             out.stride(0),
@@ -118,6 +122,7 @@ def _attention_kernel(
     query_loc_ptr,
     context_len_ptr,
     block_table_ptr,
+    order_ptr,
     scale_log2,
     num_requests,
     num_rows,
@@ -143,18 +148,24 @@ def _attention_kernel(
 ):
     kv_head = tl.program_id(0)
     tile = tl.program_id(1)
-    split = tl.program_id(2)
+    level = tl.program_id(2)
     head, lane_row = lanes(kv_head, GROUP, BLOCK_M)
     dim = tl.arange(0, HEAD_DIM)
     if tile < num_tiles:
+        if order_ptr is not None:
+            tile = tl.load(order_ptr + tile)
         request, first_row, end_row, context_len = find_tile(
             query_loc_ptr, context_len_ptr, tile, num_requests, BLOCK_Q, LOG_REQUESTS
         )
         last_row = tl.minimum(first_row + BLOCK_Q, end_row) - 1
-        chunk_start = split * chunk_tokens
         seen_end = last_seen(last_row, end_row, context_len, IS_CAUSAL) + 1
+        # Whole chunks first; the last programs to begin are those of the last chunks.
+        last_split = tl.maximum(seen_end - 1, 0) // chunk_tokens
+        is_last = level == tl.num_programs(2) - 1
+        split = tl.where(is_last, last_split, level)
+        chunk_start = split * chunk_tokens
         chunk_end = tl.minimum(seen_end, chunk_start + chunk_tokens)
-        if (first_row < end_row) & (chunk_start < chunk_end):
+        if (first_row < end_row) & (chunk_start < chunk_end) & (is_last | (level < last_split)):
             row = (first_row + lane_row).to(tl.int64)
             is_row = (lane_row < BLOCK_Q) & (row < end_row)
             position = last_seen(row.to(tl.int32), end_row, context_len, IS_CAUSAL)
@@ -189,7 +200,7 @@ def _attention_kernel(
                 tl.store(log_sum_ptr + at, log_sum, mask=is_part)
                 part = partial_ptr + (at * HEAD_DIM)[:, None] + dim[None, :]
                 tl.store(part, total, mask=is_part[:, None])
-    elif split == 0:
+    elif level == 0:
         row = ((tile - num_tiles) * BLOCK_Q + lane_row).to(tl.int64)
         num_used = tl.load(query_loc_ptr + num_requests)
         is_padding = (lane_row < BLOCK_Q) & (row < num_rows) & (row >= num_used)
