@@ -5,10 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from specsched_kernels.triton.acceptance import goes_through_test
 from specsched_kernels.triton.uniforms import RESIDUAL, keyed_uniform
 from specsched_kernels.triton.vocabulary import find_share, log2_scale, weights_of
 
-__all__ = ["goes_through_test", "residual_kernel", "residual_mass_kernel"]
+__all__ = ["residual_kernel", "residual_mass_kernel"]
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -105,15 +106,6 @@ def residual_kernel(
         token, _ = find_share(tl.where(is_usable, tl.maximum(p - q, 0.0), p), column, left)
         out_ptr = out_token_ptr + request * (NUM_POSITIONS + 1) + num_accepted
         tl.store(out_ptr, tl.maximum(token, 0).to(tl.int64))
-
-
-@triton.jit
-def goes_through_test(temperature_ptr, own_ptr, request):
-    """Whether drafts of a request are accepted by p and q, not by comparison with a sample."""
-    is_tested = tl.load(temperature_ptr + request) > 0.0
-    if own_ptr is not None:
-        is_tested &= tl.load(own_ptr + request) == 0
-    return is_tested
 
 
 @triton.jit
