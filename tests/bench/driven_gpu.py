@@ -13,6 +13,7 @@ from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.device.pipelined_loop import PipelinedLoop
 from specsched_executor.serve.assembly import Executor, build_executor
+from specsched_protocol.logs import logs_on_stderr
 
 from tests.integration.processes import start_scheduler
 
@@ -78,7 +79,7 @@ def driven_gpu(
     """
     made_up = {"load_format": "dummy", "preset": "smollm2-135m", "acceptance_trace": TRACE}
     checkpoint = Path(__file__).parents[2] / "executor/specsched_executor/drafters/shipped"
-    with start_scheduler(folder / "run", policy=policy) as scheduler:
+    with logs_on_stderr(), start_scheduler(folder / "run", policy=policy) as scheduler:
         executor = build_executor(
             ExecutorConfig(
                 device="cuda",

@@ -15,6 +15,7 @@ import torch
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
+from specsched_protocol.logs import logs_on_stderr
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.shm import RegionShape
 
@@ -74,7 +75,8 @@ def test_host_share_of_a_step(record_bench: RecordBench, tmp_path: Path) -> None
     results: list[dict[str, Any]] = []
     for drafts in (False, True):
         for concurrency in CONCURRENCY:
-            samples = steps_us(tmp_path / "run", concurrency, drafts=drafts)
+            with logs_on_stderr():  # a line per step is no part of it
+                samples = steps_us(tmp_path / "run", concurrency, drafts=drafts)
             results.append({"num_requests": concurrency, "drafts": drafts, **percentiles(samples)})
             print(concurrency, drafts, f"{np.median(samples):.0f} us")
     record_bench("host_loop", results, max_draft_tokens=MAX_DRAFT_TOKENS)

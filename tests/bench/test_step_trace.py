@@ -24,6 +24,7 @@ from specsched_executor.device.device_step import DeviceStep
 from specsched_executor.device.graphs import CudaReplayer, StepGraphs
 from specsched_executor.device.timeline import CudaTimeline
 from specsched_executor.transport.none import NoTransport
+from specsched_executor.transport.shared_memory import SharedMemoryTransport
 
 from tests.bench.conftest import RecordBench
 from tests.bench.driven_gpu import MAX_DRAFT_TOKENS, DrivenGpu, driven_gpu
@@ -31,6 +32,7 @@ from tests.bench.recording import percentiles
 from tests.bench.step_trace import StepTrace, draw_timeline
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning"),
     pytest.mark.bench,
     pytest.mark.gpu,
     pytest.mark.timeout(900),
@@ -38,10 +40,10 @@ pytestmark = [
 ]
 
 CONCURRENCY = (1, 64, 256)
-NUM_STEPS = 150
-NUM_WARM_UP_STEPS = 40
+NUM_STEPS = 100
+NUM_WARM_UP_STEPS = 30
 NUM_TRACED_STEPS = 20
-NUM_PAIRS = 12
+NUM_BLOCKS = 12
 TOKENS_PER_PROMPT = 160
 PROMPTS_PER_BLOCK = 3
 
@@ -138,7 +140,9 @@ def profiled(gpu: DrivenGpu, monkeypatch: pytest.MonkeyPatch, folder: Path) -> S
         patched.setattr(runner, "launch", annotated(runner.launch, "launch"))
         patched.setattr(runner, "collect", annotated(runner.collect, "wait"))
         patched.setattr(loop, "_finish", annotated(loop._finish, "process"))
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        with profile(
+            activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True
+        ) as profiler:
             for _ in range(NUM_TRACED_STEPS):
                 gpu.step()
             torch.cuda.synchronize()
@@ -191,44 +195,82 @@ def test_the_gpu_does_not_wait_for_the_host(
 
 # ===================== Scheduling at one request =====================
 
+ARMS = ("scheduled", "asked", "fixed")
+"""With the scheduler; the same, but none of its plans is followed; and without any. The last two
+verify full drafts every step: asked / fixed is what plans cost, scheduled / asked what they bring.
+"""
 
-def tokens_per_second(gpu: DrivenGpu, first: int) -> float:
-    """Of prompts that are answered one after the other."""
-    num_tokens, started = 0, time.perf_counter()
-    for index in range(first, first + PROMPTS_PER_BLOCK):
-        (output,) = gpu.submit(1, TOKENS_PER_PROMPT, first=index)
-        gpu.finish()
-        num_tokens += len(output)
-    return num_tokens / (time.perf_counter() - started)
+
+class OneRequest:
+    """Prompts that are answered one after the other, under one arm."""
+
+    def __init__(self, gpu: DrivenGpu) -> None:
+        self._gpu = gpu
+        self._gate, self._attached = gpu.loop._gate, gpu.executor.transport
+        assert isinstance(self._attached, SharedMemoryTransport)
+        (attachment,) = gpu.executor.attacher.attachments()  # type: ignore[union-attr]
+        self._lane = attachment.lane
+
+    def run(self, arm: str, first: int) -> dict[str, float]:
+        """Seconds, steps and tokens that some prompts took."""
+        self._gate._transport = NoTransport() if arm == "fixed" else self._attached
+        self._attached.activate(None if arm == "asked" else self._lane)  # type: ignore[union-attr]
+        before, started = self._gpu.engine.stats(), time.perf_counter()
+        for index in range(first, first + PROMPTS_PER_BLOCK):
+            self._gpu.submit(1, TOKENS_PER_PROMPT, first=index)
+            self._gpu.finish()
+        seconds, after = time.perf_counter() - started, self._gpu.engine.stats()
+        counted = {name: getattr(after, name) - getattr(before, name) for name in COUNTED}
+        return {"seconds": seconds, **counted}
+
+
+COUNTED = ("num_steps", "num_planned_steps", "num_drafted_tokens", "num_scheduled_tokens")
+COUNTED += ("num_verified_tokens", "num_accepted_tokens", "num_output_tokens")
+
+
+def compared(blocks: dict[str, list[dict[str, float]]], arm: str, other: str) -> dict[str, float]:
+    """Ratio of the tokens per second of two arms, paired by block."""
+    ratios = [
+        (a["num_output_tokens"] / a["seconds"]) / (b["num_output_tokens"] / b["seconds"])
+        for a, b in zip(blocks[arm], blocks[other], strict=True)
+    ]
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return {
+        "median": statistics.median(ratios),
+        "mean": statistics.fmean(ratios),
+        "standard_error": error,
+    }
+
+
+def per_step(blocks: list[dict[str, float]]) -> dict[str, float]:
+    """Means over all blocks of an arm."""
+    total = {name: sum(block[name] for block in blocks) for name in ("seconds", *COUNTED)}
+    means = {name: round(total[name] / total["num_steps"], 4) for name in COUNTED[1:]}
+    return {"ms": round(1e3 * total["seconds"] / total["num_steps"], 4), **means}
 
 
 def test_scheduling_at_one_request(
     gpu: DrivenGpu, settings: dict[str, Any], record_bench: RecordBench
 ) -> None:
-    """The same prompts with the scheduler and, in turn, without any: full drafts every step."""
-    gate, attached = gpu.loop._gate, gpu.loop._gate._transport
-    rates: dict[str, list[float]] = {"scheduled": [], "fixed": []}
-    for name in ("scheduled", "fixed") * 2:
-        gate._transport = attached if name == "scheduled" else NoTransport()
-        tokens_per_second(gpu, 0)
-    for pair in range(NUM_PAIRS):
-        order = ("scheduled", "fixed") if pair % 2 else ("fixed", "scheduled")
-        for name in order:
-            gate._transport = attached if name == "scheduled" else NoTransport()
-            rates[name].append(tokens_per_second(gpu, pair * PROMPTS_PER_BLOCK))
-    gate._transport = attached
-    ratios = [a / b for a, b in zip(rates["scheduled"], rates["fixed"], strict=True)]
+    """The same prompts under each arm in turn."""
+    one = OneRequest(gpu)
+    blocks: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
+    for arm in ARMS * 2:
+        one.run(arm, 0)
+    for block in range(NUM_BLOCKS):
+        for arm in ARMS if block % 2 else reversed(ARMS):
+            blocks[arm].append(one.run(arm, block * PROMPTS_PER_BLOCK))
+    one.run("scheduled", 0)
     result = {
         "concurrency": 1,
-        "tokens_per_second": {name: percentiles(values) for name, values in rates.items()},
-        "ratio_median": statistics.median(ratios),
-        "ratio_mean": statistics.fmean(ratios),
-        "ratio_standard_error": statistics.stdev(ratios) / math.sqrt(len(ratios)),
-        "ratios": [round(ratio, 5) for ratio in ratios],
+        "per_step": {arm: per_step(found) for arm, found in blocks.items()},
+        "scheduled_to_fixed": compared(blocks, "scheduled", "fixed"),
+        "scheduled_to_asked": compared(blocks, "scheduled", "asked"),
+        "asked_to_fixed": compared(blocks, "asked", "fixed"),
     }
     print(json.dumps(result))
     assert gpu.engine.stats().num_failed_steps == 0
-    record_bench("scheduling_at_one_request", [result], num_pairs=NUM_PAIRS, **settings)
+    record_bench("scheduling_at_one_request", [result], num_blocks=NUM_BLOCKS, **settings)
 
 
 # ===================== Capturing =====================

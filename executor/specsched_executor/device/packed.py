@@ -58,6 +58,9 @@ class PackedArrays:
             layout.num_bytes, dtype=torch.uint8, device=device, pin_memory=is_pinned
         )
         self._tensors = {name: self._view(name) for name in layout.fields}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        if device.type == "cpu":
+            self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """The whole field."""
@@ -65,13 +68,14 @@ class PackedArrays:
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
         """The field as the host sees it; host memory only."""
-        array: npt.NDArray[Any] = self._tensors[name].numpy()
-        return array
+        return self._arrays[name]
 
     def copy_from(self, source: PackedArrays, num_bytes: int | None = None) -> None:
         """Take the first bytes (None: all) of another piece of memory, in stream order."""
-        end = self.layout.num_bytes if num_bytes is None else num_bytes
-        self.memory[:end].copy_(source.memory[:end], non_blocking=True)
+        if num_bytes is None:
+            self.memory.copy_(source.memory, non_blocking=True)
+        else:
+            self.memory[:num_bytes].copy_(source.memory[:num_bytes], non_blocking=True)
 
     def _view(self, name: str) -> torch.Tensor:
         field, start = self.layout.fields[name], self.layout.starts[name]
