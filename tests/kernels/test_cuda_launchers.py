@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from specsched_kernels.draft_confidence import ConfidenceHead, draft_confidence
 from specsched_kernels.draw_drafts import draw_drafts
 from specsched_kernels.pack_rows import pack_rows
-from specsched_kernels.paged_attention import paged_attention
+from specsched_kernels.paged_attention import attention_order, paged_attention
 from specsched_kernels.rms_norm import rms_norm
 from specsched_kernels.rope import rope
 from specsched_kernels.verify_drafts import VerifyOutcome, verify_drafts
+from specsched_kernels.window_pages import WindowPages, place_blocks, place_context
 from specsched_kernels.write_kv import write_kv
 
 from tests.kernels.test_draw_drafts import make_case
 from tests.kernels.test_pack_rows import step
 from tests.kernels.test_paged_attention_triton import exact_attention, ragged
 from tests.kernels.test_verify_drafts import move, random_inputs
+from tests.kernels.test_window_pages import committed_rows, moved, tables
 
 pytestmark = [
     pytest.mark.gpu,
@@ -106,6 +109,36 @@ def test_drafting_captures_into_a_graph(is_drawing: bool) -> None:
     out.fill_(-77)
     graph.replay()
     assert torch.equal(out.cpu(), expected)
+
+
+def test_blocks_contexts_confidences_and_orders_read_nothing_back() -> None:
+    pages, held, rows = WindowPages(24, 3, 7), tables(), committed_rows(9, 2)
+    slot_ids, draft_lens = torch.arange(9), torch.full((9,), 3, dtype=torch.int32)
+    tokens, codes = torch.randint(0, 99, (9, 3)), torch.randn(99, 8)
+    hidden, head = (
+        torch.randn(9, 3, 64),
+        ConfidenceHead(torch.randn(64), torch.randn(8), torch.ones(1)),
+    )
+    expected_blocks = place_blocks(pages, held, slot_ids, draft_lens)
+    expected = draft_confidence(hidden, slot_ids, tokens, codes, head)
+    expected_context = place_context(pages, rows)
+    inputs = [t.cuda() for t in (slot_ids, draft_lens, hidden, tokens, codes)]
+    held, rows, head = (moved(record, "cuda") for record in (held, rows, head))
+    query, cache = torch.zeros(9, 4, 64, device="cuda"), torch.zeros(1, 16, 2, 64, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    blocks = place_blocks(pages, held, *inputs[:2])
+    context = place_context(pages, rows)
+    confidence = draft_confidence(inputs[2], inputs[0], inputs[3], inputs[4], head)
+    order = attention_order(
+        query, cache, blocks.context_lens, max_query_len=1, max_context_tokens=64
+    )
+    torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(blocks.positions.cpu(), expected_blocks.positions)
+    assert torch.equal(context.cpu(), expected_context)
+    torch.testing.assert_close(confidence.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert order is not None
+    longest_first = blocks.context_lens.argsort(descending=True, stable=True)
+    assert torch.equal(order.long(), longest_first)
 
 
 def test_packing() -> None:
