@@ -65,7 +65,7 @@ class Metered:
 
 # ===================== Engine to front end =====================
 
-Progress = tuple[int, int, list[int], int, int]
+Progress = tuple[int, int, tuple[int, ...], int, int]
 """Key of the request, index of the output, new tokens, drafts verified and accepted so far."""
 
 

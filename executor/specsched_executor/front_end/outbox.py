@@ -84,10 +84,10 @@ def _deltas(unsent: dict[tuple[int, int], UnreadDelta]) -> Deltas:
     progress: list[Progress] = []
     others = []
     for (key, index), unread in unsent.items():
-        newest = unread.newest
-        if unread.is_plain:
-            numbers = (newest.num_draft_tokens, newest.num_accepted_tokens)
-            progress.append((key, index, unread.token_ids, *numbers))
+        delta = unread.merged()
+        if delta.finish_reason or delta.logprobs or delta.prompt_logprobs:
+            others.append((key, delta))
         else:
-            others.append((key, unread.merged()))
+            numbers = (delta.num_draft_tokens, delta.num_accepted_tokens)
+            progress.append((key, index, delta.token_ids, *numbers))
     return Deltas(progress, others)

@@ -119,7 +119,7 @@ class RemoteEngine:
         it.sink(
             TokenDelta(
                 it.request.request_id,
-                tuple(token_ids),
+                token_ids,
                 num_prompt_tokens=len(it.request.prompt_token_ids),
                 num_output_tokens=num_tokens,
                 num_draft_tokens=num_drafts,

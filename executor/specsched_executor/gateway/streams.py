@@ -12,8 +12,11 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import AsyncIterator
+from typing import Final
 
 from specsched_executor.core import TokenDelta
+
+_MAX_APART: Final = 64
 
 
 class DeltaStream:
@@ -59,35 +62,29 @@ class DeltaStream:
 
 
 class UnreadDelta:
-    """Deltas of one output since the last reading."""
+    """Deltas of one output since the last reading; few are kept apart, so that one is for free."""
 
-    __slots__ = ("_logprobs", "_prompt_logprobs", "newest", "token_ids")
+    __slots__ = ("_deltas",)
 
     def __init__(self, delta: TokenDelta) -> None:
-        self.newest = delta
-        self.token_ids = list(delta.token_ids)
-        self._logprobs = list(delta.logprobs)
-        self._prompt_logprobs = delta.prompt_logprobs
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether they bring tokens and nothing else."""
-        return not (self.newest.finish_reason or self._logprobs or self._prompt_logprobs)
+        self._deltas = [delta]
 
     def add(self, delta: TokenDelta) -> None:
         """Merge the next delta."""
-        self.newest = delta
-        self.token_ids += delta.token_ids
-        self._logprobs += delta.logprobs
-        self._prompt_logprobs = self._prompt_logprobs or delta.prompt_logprobs
+        self._deltas.append(delta)
+        if len(self._deltas) >= _MAX_APART:
+            self._deltas = [self.merged()]
 
     def merged(self) -> TokenDelta:
         """All of them as one."""
+        deltas = self._deltas
+        if len(deltas) == 1:
+            return deltas[0]
         return dataclasses.replace(
-            self.newest,
-            token_ids=tuple(self.token_ids),
-            logprobs=tuple(self._logprobs),
-            prompt_logprobs=self._prompt_logprobs,
+            deltas[-1],
+            token_ids=tuple(token for delta in deltas for token in delta.token_ids),
+            logprobs=tuple(each for delta in deltas for each in delta.logprobs),
+            prompt_logprobs=next((d.prompt_logprobs for d in deltas if d.prompt_logprobs), ()),
         )
 
 
