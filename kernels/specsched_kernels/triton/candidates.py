@@ -125,7 +125,7 @@ def _cut_among(key, weight, low, high, top_k, top_p, mass, count, vocab_size):
     cut = low
     is_settled = count > 0
     if (top_k > 0) & (top_k < vocab_size):
-        cut = _cut_at_count(key, low, high, top_k)
+        cut = _cut_at_count(key, low, high, count, top_k)
         mass = tl.sum(tl.where(key >= cut, weight, 0.0), axis=0)
         is_settled = is_settled & (count >= top_k)
     if top_p < 1.0:
@@ -136,13 +136,20 @@ def _cut_among(key, weight, low, high, top_k, top_p, mass, count, vocab_size):
 
 
 @triton.jit
-def _cut_at_count(key, low, high, min_count):
-    """Largest cut that so many keys reach, found by halving; `low` where not even that is."""
-    while high > low + 1:
+def _cut_at_count(key, low, high, num_at_low, min_count):
+    """Largest cut that so many keys reach, found by halving; `low` where not even that is.
+
+    Stops once one key is left between the ends: any cut below it keeps the same.
+    """
+    num_at_high = 0
+    while (high > low + 1) & (num_at_low - num_at_high > 1):
         middle = (high >> 1) + (low >> 1) + (high & low & 1)
-        is_enough = tl.sum((key >= middle).to(tl.int32), axis=0) >= min_count
+        count = tl.sum((key >= middle).to(tl.int32), axis=0)
+        is_enough = count >= min_count
         low = tl.where(is_enough, middle, low)
+        num_at_low = tl.where(is_enough, count, num_at_low)
         high = tl.where(is_enough, high, middle)
+        num_at_high = tl.where(is_enough, num_at_high, count)
     return low
 
 
