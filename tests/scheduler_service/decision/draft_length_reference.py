@@ -77,7 +77,7 @@ class _AtLoad:
 
     def probe_soon(self):
         self.period = min(max(MIN_PROBE_PERIOD, 1 << self.load), MAX_PROBE_PERIOD_OFF)
-        self.steps, self.speeds = MIN_PROBE_STEPS, []
+        self.steps, self.speeds, self.num_promising = MIN_PROBE_STEPS, [], 0
 
     @property
     def speed(self):
@@ -105,8 +105,10 @@ class _AtLoad:
             worth_it = self.speed[self.draft_tokens] * (1.0 + learner.HYSTERESIS)
             is_promising = np.mean(self.speeds) > worth_it
             self.num_probes, self.speeds = self.num_probes + 1, []
+            num_promising, self.num_promising = self.num_promising, 0
             if is_promising:
                 self.probe_soon()
+                self.num_promising = num_promising + 1
                 num_taught = -(-probing.FOLLOW_UP_REQUEST_STEPS // n)
                 self.steps = min(MIN_PROBE_STEPS - 1 + num_taught, probing.MAX_PROBE_STEPS)
             else:
@@ -141,6 +143,6 @@ class _AtLoad:
             speed = self.speed
             could_be = speed[longer[0] + 1 :].max(initial=0.0) * 1.02 > speed[self.draft_tokens]
             every = probing.FULL_PROBES if could_be else probing.FULL_PROBES_HOPELESS
-            is_full = self.num_probes % every == every - 1
+            is_full = self.num_probes % every == every - 1 or self.num_promising >= 2
             tokens = self.k if is_full else int(longer[0])
         return DraftLengthPlan(self.draft_tokens, self.period, tokens, self.steps)

@@ -120,6 +120,32 @@ def test_each_load_has_a_length_of_its_own():
     assert steps.learner.plan.draft_tokens == 0
 
 
+def steps_until_drafts_of(length, steps, accepts, num_requests):
+    """Steps until drafts are at least so long; a test fails rather than go on for ever."""
+    for count in range(4 * MAX_PROBE_PERIOD_OFF):
+        if steps.learner.plan.draft_tokens >= length:
+            return count
+        steps.run(1, accepts, num_requests=num_requests)
+    raise AssertionError(f"the way back was not found in {count} steps: {steps.learner.plan}")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_way_back_is_found_in_bounded_time(seed):
+    """One request whose drafts bring nothing, as 16 do; then one again, of prompts whose drafts are
+    good; and bad prompts, then good ones, at the same load: all after probes became rare."""
+    steps, useless, good = Steps(seed), [0.0] * K, [0.8] * K
+    steps.run(2000, useless, num_requests=1)
+    assert steps.learner.plan.probe_period == MAX_PROBE_PERIOD_OFF
+    steps.run(300, useless, num_requests=16)
+    assert steps.learner.plan.draft_tokens == 0
+    assert steps_until_drafts_of(2, steps, good, 1) <= 2 * MAX_PROBE_PERIOD_OFF
+    for num_requests in (1, 16):
+        steps.run(2000, useless, num_requests=num_requests)
+        assert steps.learner.plan.draft_tokens == 0
+        assert steps_until_drafts_of(1, steps, good, num_requests) <= 2 * MAX_PROBE_PERIOD_OFF
+        steps_until_drafts_of(2, steps, good, num_requests)
+
+
 def test_what_is_clear_is_followed_at_once():
     """Full drafts that take 1.2 steps and bring nothing; 16 requests show that in a few steps."""
     steps = Steps()

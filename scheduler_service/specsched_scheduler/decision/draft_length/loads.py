@@ -42,7 +42,8 @@ class LoadStates(NamedTuple):
     they rest on, at most what is remembered; seen: those in which the position was ever drafted.
     speed: float64 [L, k + 1], of each length. draft_tokens: int64 [L], the length that follows;
     changed_at: step of its last change, or NEVER. Of the probes, int64 [L]: probe_period,
-    probe_steps and num_probes; of the one under way num_probed steps, whose speeds add up to
+    probe_steps, num_probes, and num_promising, the last ones in a row; of the one under way
+    num_probed steps, whose speeds add up to
     probed_speed, float64 [L].
     """
 
@@ -56,6 +57,7 @@ class LoadStates(NamedTuple):
     probe_period: Ints
     probe_steps: Ints
     num_probes: Ints
+    num_promising: Ints
     num_probed: Ints
     probed_speed: Floats
 
@@ -82,6 +84,7 @@ def new_load_states(max_draft_tokens: int) -> LoadStates:
         ),
         probe_steps=np.full(NUM_LOADS, MIN_PROBE_STEPS, dtype=np.int64),
         num_probes=np.zeros(NUM_LOADS, dtype=np.int64),
+        num_promising=np.zeros(NUM_LOADS, dtype=np.int64),
         num_probed=np.zeros(NUM_LOADS, dtype=np.int64),
         probed_speed=np.zeros(NUM_LOADS),
     )

@@ -5,7 +5,8 @@ which all but the first count. A probe that looked worth it is followed by a lon
 each other the next is twice as far away. Most probes go no further than the next longer profiled
 length, since what that does not bring the rest will not either. For where drafts cost about the
 same however long they are some are full: one in four where more than the next length could be worth
-it, by what the last ones brought, and else one in sixteen.
+it, by what the last ones brought, and else one in sixteen. After two in a row that looked worth it
+they are full as well, so that all lengths come to be known at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ FOLLOW_UP_REQUEST_STEPS = 64
 """What it is to teach: of many requests two steps say as much as ten of one."""
 FULL_PROBES, FULL_PROBES_HOPELESS = 4, 16
 """Of so many probes one is full, where that could be worth it and where not."""
+FULL_AFTER_PROMISING = 2
 _HOPE = 1.02
 """By how much that may have changed since."""
 
@@ -41,6 +43,7 @@ def probe_soon(loads: Any, load: int) -> None:
     """The length or the load is another."""
     loads.probe_period[load] = min_probe_period(load)
     loads.probe_steps[load] = MIN_PROBE_STEPS
+    loads.num_promising[load] = 0
     loads.num_probed[load] = 0
     loads.probed_speed[load] = 0.0
 
@@ -58,9 +61,10 @@ def observe_probe(  # noqa: PLR0917 - nopython code has no keywords worth their 
         return
     is_promising = loads.probed_speed[load] / loads.num_probed[load] > worth_it
     loads.num_probes[load] += 1
-    period = loads.probe_period[load]
+    period, num_promising = loads.probe_period[load], loads.num_promising[load]
     probe_soon(loads, load)
     if is_promising:
+        loads.num_promising[load] = num_promising + 1
         num_taught = -(-FOLLOW_UP_REQUEST_STEPS // num_sampling)
         loads.probe_steps[load] = min(MIN_PROBE_STEPS - 1 + num_taught, MAX_PROBE_STEPS)
     else:
@@ -87,4 +91,5 @@ def _probe_tokens(loads: LoadStates, load: int, table: CostTable) -> int:
     could_be = speed[longer[0] + 1 :].max(initial=0.0) * _HOPE > speed[draft_tokens]
     every = FULL_PROBES if could_be else FULL_PROBES_HOPELESS
     is_full = loads.num_probes[load] % every == every - 1
+    is_full = is_full or loads.num_promising[load] >= FULL_AFTER_PROMISING
     return max_draft_tokens if is_full else int(longer[0])
