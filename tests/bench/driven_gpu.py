@@ -12,6 +12,7 @@ import torch
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.device.pipelined_loop import PipelinedLoop
+from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.serve.assembly import Executor, build_executor
 from specsched_protocol.logs import logs_on_stderr
 
@@ -103,6 +104,7 @@ def driven_gpu(
             while not executor.attacher.attachments():
                 assert scheduler.popen.poll() is None, scheduler.log
                 time.sleep(0.05)
+            keep_what_is_there()
             yield DrivenGpu(executor)
         finally:
             torch.cuda.synchronize()

@@ -14,6 +14,7 @@ import pytest
 import torch
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.engine import Engine, EngineConfig
+from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
 from specsched_protocol.logs import logs_on_stderr
 from specsched_protocol.run_dir import RunDir
@@ -55,6 +56,7 @@ def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
         sampling = SamplingParams(temperature=0.0, max_tokens=1900, seed=index)
         engine.submit(GenerationRequest(str(index), (1,) * 8, sampling), _ignore)
     engine._take_orders()
+    keep_what_is_there()
     samples = []
     for _ in range(NUM_WARM_UP_STEPS + NUM_STEPS):
         started = time.thread_time_ns()

@@ -19,6 +19,7 @@ from specsched_protocol.logs import configure_logging
 from specsched_executor.front_end import messages as m
 from specsched_executor.front_end.remote_engine import RemoteEngine
 from specsched_executor.front_end.setup import FrontEndSetup
+from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.telemetry import RequestMeter
 from specsched_executor.tracing import RequestTracer, open_tracer
@@ -55,6 +56,7 @@ async def _serve(connection: Connection, setup: FrontEndSetup, tracer: RequestTr
     except GatewayError as error:
         engine.send(m.CannotListen(str(error)))
         return 0
+    keep_what_is_there()
     engine.send(m.Listening(gateway.port, gateway.listen_port))
     telling = asyncio.ensure_future(_tell_meter(engine, meter))
     try:

@@ -16,6 +16,7 @@ from specsched_protocol.tcp import TcpAddress
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
+from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.model import ModelLoadError
 from specsched_executor.telemetry import ExecutorHealth, RequestMeter
@@ -95,6 +96,7 @@ async def _run(
     proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
     if not await _comes_before(proof, stop):
         return 0  # nobody has been served yet, so there is nothing to drain
+    keep_what_is_there()
     await gateway.start()
     health.target = str(TcpAddress(config.host, gateway.port))
     _log.info(
