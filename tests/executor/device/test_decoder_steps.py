@@ -117,3 +117,32 @@ def test_one_graph_serves_any_mix_of_verify_lengths(device) -> None:
     steps = [shape for shape in driver.parts.graphs.num_replays if hasattr(shape, "padded_rows")]
     assert {shape.padded_rows for shape in steps if not shape.has_prompts} <= {1, 2, 4, 8, 16}
     assert not driver.parts.graphs.num_eager
+
+
+@pytest.fixture
+def sync_error_mode():
+    """Calls that synchronise raise, from the call of this on; waiting for an event is no such."""
+    yield lambda: torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_no_step_synchronises(temperature, sync_error_mode) -> None:
+    model, sizes = random_decoder(SMALL, "cuda"), config()
+    drafter = drafter_of("dspark", model, sizes)
+    transport = ScriptedTransport(spread_budgets)
+    driver = DeviceDriver(model, drafter, transport, sizes, graphs=GRAPHS)
+    results = [
+        driver.submit(prompt, temperature=temperature, seed=seed, max_tokens=40)
+        for seed, prompt in enumerate(prompts(7))
+    ]
+    for _ in range(4):
+        driver.loop.step()
+    sync_error_mode()
+    driver.run()
+    stats = driver.loop.stats()
+    assert stats.num_failed_steps == 0
+    assert {result.finish_reason for result in results} == {"length"}
