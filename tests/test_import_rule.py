@@ -96,6 +96,14 @@ def test_importing_every_module_loads_no_device_library(package):
     assert loaded == []
 
 
+def test_a_front_end_in_a_process_of_its_own_loads_no_device_library():
+    script = "import sys, specsched_executor.front_end.__main__; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert DEVICE_LIBRARIES & set(done.stdout.split()) == set()
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [

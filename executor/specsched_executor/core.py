@@ -1,12 +1,16 @@
-"""The executor's vocabulary: what its modules pass to each other. Imports nothing of ours."""
+"""The executor's vocabulary: what its modules pass to each other. Imports nothing of ours.
+
+Nor does it load torch, which a front end in a process of its own has no use for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 PAD_SLOT = -1
 """KV slot of a padded row: nothing is written, nothing is read."""

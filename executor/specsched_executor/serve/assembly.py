@@ -31,7 +31,7 @@ from specsched_executor.gateway import check_port
 from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
 from specsched_executor.model.sparse_mla import IndexerLayout
 from specsched_executor.model.spec import Dtype
-from specsched_executor.telemetry import Links
+from specsched_executor.telemetry.telemetry import Links
 from specsched_executor.transport.base import PlanTransport
 from specsched_executor.transport.in_process import (
     DEFAULT_POLICY,

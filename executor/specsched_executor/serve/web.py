@@ -10,7 +10,8 @@ from specsched_protocol.http.listeners import Listeners
 from specsched_protocol.http.server import HttpServer
 from specsched_protocol.metrics import build_registry
 
-from specsched_executor.telemetry import ExecutorHealth, ExecutorTelemetry, RequestMeter
+from specsched_executor.telemetry import ExecutorHealth, RequestMeter
+from specsched_executor.telemetry.telemetry import ExecutorTelemetry
 
 from .assembly import Executor
 

@@ -1,10 +1,12 @@
-"""What an executor tells of itself: metrics, and whether it can serve."""
+"""What an executor tells of itself: metrics, and whether it can serve.
+
+`telemetry` reads them from the engine, which loads torch; the rest does without.
+"""
 
 from __future__ import annotations
 
 from .catalogue import CATALOGUE
 from .readiness import ExecutorHealth
 from .requests import RequestMeter
-from .telemetry import ExecutorTelemetry, Links
 
-__all__ = ["CATALOGUE", "ExecutorHealth", "ExecutorTelemetry", "Links", "RequestMeter"]
+__all__ = ["CATALOGUE", "ExecutorHealth", "RequestMeter"]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from prometheus_client import generate_latest
 from specsched_executor.attach import AttachConfig, AttachManager, AttachTotals
-from specsched_executor.telemetry import ExecutorHealth, ExecutorTelemetry, Links, RequestMeter
+from specsched_executor.telemetry import ExecutorHealth, RequestMeter
+from specsched_executor.telemetry.telemetry import ExecutorTelemetry, Links
 from specsched_protocol.http.listeners import Listeners
 from specsched_protocol.http.server import HttpServer
 from specsched_protocol.metrics import build_registry

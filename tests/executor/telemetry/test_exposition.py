@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from specsched_executor.attach import AttachTotals
-from specsched_executor.telemetry import CATALOGUE, ExecutorTelemetry, Links, RequestMeter
+from specsched_executor.telemetry import CATALOGUE, RequestMeter
+from specsched_executor.telemetry.telemetry import ExecutorTelemetry, Links
 from specsched_protocol.metrics import build_registry
 from specsched_protocol.plan import FallbackReason
 from specsched_protocol.v1 import executor_pb2
