@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +66,9 @@ def _read(log: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def _step_lines(log: Path) -> Iterator[dict[str, Any]]:
+    """The lines of steps. Engine and front end write to one file, so some lines run together."""
     with log.open(encoding="utf-8") as file:
         for line in file:
             if _STEP in line and line.endswith("\n"):
-                yield json.loads(line)
+                with contextlib.suppress(json.JSONDecodeError):
+                    yield json.loads(line)

@@ -12,7 +12,8 @@ from scripts.soak.step_times import Span, step_times
 
 def write_log(path, steps):
     """steps: (second, ms) pairs."""
-    lines = ["not a line of ours", json.dumps({"event": "serving", "port": 1})]
+    together = '{"event": "step", "ms": 9.0}{"event": "request"}'
+    lines = ["not a line of ours", together, json.dumps({"event": "serving", "port": 1})]
     for second, ms in steps:
         stamp = dt.datetime.fromtimestamp(second, dt.UTC).isoformat().replace("+00:00", "Z")
         lines.append(json.dumps({"step_id": 1, "ms": ms, "event": "step", "timestamp": stamp}))

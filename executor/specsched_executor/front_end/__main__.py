@@ -48,7 +48,9 @@ async def _serve(connection: Connection, setup: FrontEndSetup, tracer: RequestTr
         connection, on_message=orders.put_nowait, on_end=lambda: orders.put_nowait(None)
     )
     meter = RequestMeter()
-    config = replace(setup.gateway, max_chunks_per_second=_MAX_CHUNKS_PER_SECOND)
+    config = setup.gateway
+    if setup.config.max_messages_per_second is None:
+        config = replace(config, max_chunks_per_second=_MAX_CHUNKS_PER_SECOND)
     try:
         gateway = build_server(
             engine, setup.model, setup, config, engine.schedulers, tracer=tracer, meter=meter

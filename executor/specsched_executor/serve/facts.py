@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib.metadata import version
 
 from specsched_protocol.v1 import scheduler_pb2
@@ -48,9 +49,12 @@ def plan_outcomes(stats: EngineStats) -> scheduler_pb2.PlanOutcomes:
 
 def gateway_config(config: ExecutorConfig) -> GatewayConfig:
     """Where the gateway API is served."""
-    return GatewayConfig(
+    where = GatewayConfig(
         host=config.host, port=config.port, listen=config.listen_address, tls=config.tls
     )
+    if config.max_messages_per_second is None:
+        return where
+    return replace(where, max_chunks_per_second=config.max_messages_per_second)
 
 
 def model_facts(
