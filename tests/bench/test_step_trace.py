@@ -59,8 +59,9 @@ def gpu(
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, gpu: DrivenGpu) -> dict[str, Any]:
+    model = request.config.getoption("--bench-model")
     return {
-        "model": request.config.getoption("--bench-model") or "random weights, recorded outcomes",
+        "model": Path(model).name if model else "random weights, recorded outcomes",
         "dtype": gpu.executor.loaded.dtype,
         "drafter": gpu.loop._runner._step.drafter.name,
         "max_draft_tokens": MAX_DRAFT_TOKENS,
