@@ -215,7 +215,6 @@ def test_cpu_time_of_a_step(
         name: (after - before[name]) / 1e3 / NUM_STEPS
         for name, after in attached.threads_ns().items()
     }
-    assert attached.planner.counters().num_lost_reports == 0
     assert attached.planner.counters().num_decisions > 0
     RESULTS.append(
         {
@@ -225,6 +224,7 @@ def test_cpu_time_of_a_step(
             "learner_parts_us": {
                 part: ns / 1e3 / NUM_STEPS for part, ns in sorted(attached.parts_ns.items())
             },
+            "num_lost_reports": attached.planner.counters().num_lost_reports,
             "share_of_a_core": sum(us.values()) * NUM_STEPS / 1e6 / taken_s,
         }
     )
