@@ -9,6 +9,7 @@ import pytest
 import torch
 from specsched_executor.core import PAD_SLOT, ModelBatch
 from specsched_executor.model.backend_traits import BackendTraits, CaptureLevel, refusals
+from specsched_executor.model.sparse_mla import indexer
 from specsched_executor.model.sparse_mla.indexer import begin_indexer
 from specsched_executor.model.sparse_mla.layouts import (
     IndexerDevice,
@@ -20,7 +21,7 @@ from specsched_executor.model.sparse_mla.layouts import (
 from specsched_kernels.deep_gemm import DeepGemm
 from specsched_kernels.indexer_logits import indexer_logits
 
-HEADS, BLOCK, MAX_BLOCKS = 32, 64, 3
+HEADS, BLOCK, MAX_BLOCKS, K = 32, 64, 3, 20
 
 
 class FakeDeepGemm:
@@ -153,7 +154,7 @@ def ragged(query_lens: list[int], *, padding: int = 0, uniform: int | None = Non
     )
 
 
-def logits_in(layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch) -> torch.Tensor:
+def chosen_in(layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     num_rows = len(batch.positions)
     query = torch.randn((num_rows, HEADS, 128), generator=generator).to(torch.float8_e4m3fn)
@@ -164,17 +165,15 @@ def logits_in(layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch) -
     blocks[:, : BLOCK * 128] = values.view(torch.uint8)
     blocks[:, BLOCK * 128 :].view(torch.float32).fill_(0.5)
     step = begin_indexer(layout, device, batch, MAX_BLOCKS * BLOCK)
-    logits = step.logits(query, weights, cache)
-    is_context = torch.arange(MAX_BLOCKS * BLOCK) < step.rows.context_lens[:, None]
     assert step.rows.request_ids.dtype == step.rows.context_lens.dtype == torch.int32
-    return torch.where(is_context, logits, 0.0)
+    return step.choose(query, weights, cache, K)
 
 
 def test_native_rows_come_with_their_requests():
     """SM100 alone has the kernel: here it is what it would be called with."""
     device = IndexerDevice((10, 0), gemm(has_varlen=True))
     batch = ragged([2, 0, 3], padding=2)
-    logits = logits_in(IndexerLayout.NATIVE, device, batch)
+    chosen = chosen_in(IndexerLayout.NATIVE, device, batch)
     (_, schedule), (_, call) = device.deep_gemm.module.calls
     assert schedule.sizes == (64, 132)
     for asked in (schedule, call):
@@ -182,19 +181,19 @@ def test_native_rows_come_with_their_requests():
         assert asked.lens.tolist() == [[99], [100], [148], [149], [150], [0], [0]]
     assert call.tables[:2, :2].tolist() == [[0, 1]] * 2
     assert call.tables[2:5].tolist() == [[6, 7, 8]] * 3
-    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+    assert torch.equal(chosen, chosen_in(IndexerLayout.GENERIC, CPU, batch))
 
 
 def test_flattened_rows_are_requests_of_one_token():
     device = IndexerDevice((9, 0), gemm())
     batch = ragged([1, 4, 0], padding=1)
-    logits = logits_in(IndexerLayout.FLATTENED, device, batch)
+    chosen = chosen_in(IndexerLayout.FLATTENED, device, batch)
     (_, schedule), (_, call) = device.deep_gemm.module.calls
     assert not hasattr(schedule, "indices")
     assert not hasattr(call, "indices")
     assert call.lens.tolist() == [[100], [67], [68], [69], [70], [0]]
     assert call.tables[:5, :2].tolist() == [[0, 1]] + [[3, 4]] * 4
-    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+    assert torch.equal(chosen, chosen_in(IndexerLayout.GENERIC, CPU, batch))
 
 
 @pytest.mark.parametrize(
@@ -216,27 +215,27 @@ def test_flattened_rows_are_requests_of_one_token():
 def test_uniform_rows_need_no_lengths_from_the_device(query_len, lens, tables):
     device = IndexerDevice((9, 0), gemm())
     batch = ragged([query_len] * 3, uniform=query_len)
-    logits = logits_in(IndexerLayout.UNIFORM, device, batch)
+    chosen = chosen_in(IndexerLayout.UNIFORM, device, batch)
     call = device.deep_gemm.module.calls[-1][1]
     assert call.lens.tolist() == lens
     assert call.tables.tolist() == tables
-    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+    assert torch.equal(chosen, chosen_in(IndexerLayout.GENERIC, CPU, batch))
 
 
 def test_a_single_request_is_uniform_with_its_padding():
     device = IndexerDevice((9, 0), gemm())
     batch = ragged([3], padding=1, uniform=4)
-    logits = logits_in(IndexerLayout.UNIFORM, device, batch)
+    chosen = chosen_in(IndexerLayout.UNIFORM, device, batch)
     assert device.deep_gemm.module.calls[-1][1].lens.tolist() == [[98], [99], [100], [0]]
-    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+    assert torch.equal(chosen, chosen_in(IndexerLayout.GENERIC, CPU, batch))
 
 
 def test_unequal_requests_in_the_uniform_layout_are_flattened():
     device = IndexerDevice((9, 0), gemm())
     batch = ragged([1, 2, 3])
-    logits = logits_in(IndexerLayout.UNIFORM, device, batch)
+    chosen = chosen_in(IndexerLayout.UNIFORM, device, batch)
     assert len(device.deep_gemm.module.calls[-1][1].lens) == 6
-    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+    assert torch.equal(chosen, chosen_in(IndexerLayout.GENERIC, CPU, batch))
 
 
 @pytest.mark.parametrize("layout", ["native", "flattened", "uniform"])
@@ -244,11 +243,27 @@ def test_steps_with_prompts_are_left_to_our_kernel(layout):
     """DeepGEMM would compile for their number of rows."""
     device = IndexerDevice((9, 0), gemm(has_varlen=True))
     batch = replace(ragged([30, 2, 1]), has_prompts=True)
-    logits = logits_in(IndexerLayout(layout), device, batch)
+    chosen = chosen_in(IndexerLayout(layout), device, batch)
     assert device.deep_gemm.module.calls == []
-    assert torch.equal(logits, logits_in(IndexerLayout.GENERIC, CPU, batch))
+    assert torch.equal(chosen, chosen_in(IndexerLayout.GENERIC, CPU, batch))
+
+
+def test_logits_of_many_rows_are_not_there_at_once(monkeypatch):
+    batch = ragged([9, 0, 12], padding=2)
+    expected = chosen_in(IndexerLayout.GENERIC, CPU, batch)
+    assert int((expected >= 0).sum()) == 21 * K
+    sizes = []
+
+    def counting(query, *arguments, **options):
+        sizes.append(len(query))
+        return indexer_logits(query, *arguments, **options)
+
+    monkeypatch.setattr(indexer, "indexer_logits", counting)
+    monkeypatch.setattr(indexer, "MAX_LOGITS_BYTES", 5 * 4 * MAX_BLOCKS * BLOCK + 3)
+    assert torch.equal(chosen_in(IndexerLayout.GENERIC, CPU, batch), expected)
+    assert sizes == [5, 5, 5, 5, 3]
 
 
 def test_rows_that_are_not_as_many_as_was_said_are_refused():
     with pytest.raises(ValueError, match="6 rows of 3 requests; accepted: 3 of each"):
-        logits_in(IndexerLayout.UNIFORM, HOPPER, ragged([1, 2, 3], uniform=3))
+        chosen_in(IndexerLayout.UNIFORM, HOPPER, ragged([1, 2, 3], uniform=3))

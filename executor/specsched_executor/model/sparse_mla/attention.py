@@ -10,7 +10,6 @@ from specsched_kernels.indexer_logits import KEY_BLOCK_SIZE
 from specsched_kernels.latent_rows import store_latent
 from specsched_kernels.rms_norm import rms_norm
 from specsched_kernels.rope import rope
-from specsched_kernels.select_topk import select_topk
 from specsched_kernels.sparse_mla import sparse_mla
 
 from specsched_executor.core import KvCache, ModelBatch, ModelConfig
@@ -166,7 +165,7 @@ class _SparseMlaStep:
 
     def _choose(self, layer: int, query: torch.Tensor, head_weights: torch.Tensor) -> torch.Tensor:
         """int32 [n, index_topk]: positions that each row attends to."""
-        spec, indexer = self._spec, self._indexer
+        spec = self._spec
         values, scaled = quantize_index_queries(
             query.view(len(query), spec.index_heads, spec.index_head_dim),
             head_weights,
@@ -174,5 +173,5 @@ class _SparseMlaStep:
             self._attention.cos_sin,
             weight_scale=self._index_scale,
         )
-        logits = indexer.logits(values, scaled, self._cache.index_keys[layer])
-        return select_topk(logits, indexer.rows.context_lens, k=spec.index_topk)
+        keys = self._cache.index_keys[layer]
+        return self._indexer.choose(values, scaled, keys, spec.index_topk)

@@ -1,18 +1,21 @@
-"""The logits of the lightning indexer, in whichever layout a step has."""
+"""What the lightning indexer chooses, in whichever layout a step has."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 from specsched_kernels.deep_gemm import DeepGemm
 from specsched_kernels.flatten_rows import QueryRows, flatten_rows
 from specsched_kernels.indexer_logits import indexer_logits
+from specsched_kernels.select_topk import select_topk
 
 from specsched_executor.core import ModelBatch
 from specsched_executor.model.sparse_mla.layouts import IndexerDevice, IndexerLayout
 
-__all__ = ["IndexerStep", "begin_indexer"]
+__all__ = ["MAX_LOGITS_BYTES", "IndexerStep", "begin_indexer"]
+
+MAX_LOGITS_BYTES: Final = 1 << 30
 
 
 class IndexerStep(Protocol):
@@ -22,12 +25,12 @@ class IndexerStep(Protocol):
     def rows(self) -> QueryRows:
         """Request and context length of each row."""
 
-    def logits(
-        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    def choose(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor, k: int
     ) -> torch.Tensor:
-        """float32 [n, tokens] of query, float8_e4m3fn [n, H, 128], and weights, float32 [n, H].
+        """The k positions of each row's context that score most, int32 [n, k], see `select_topk`.
 
-        What lies at or past a row's context length has no meaning.
+        query: float8_e4m3fn [n, H, 128]; weights: float32 [n, H].
         """
 
 
@@ -49,24 +52,33 @@ def begin_indexer(
 
 
 class _GenericStep:
+    """Logits of many rows at a long context are gigabytes: not all are there at once."""
+
     def __init__(self, batch: ModelBatch, max_context_tokens: int) -> None:
         self.rows = _flattened(batch, with_block_tables=False)
         self._block_tables = batch.block_tables
         self._max_context_tokens = max_context_tokens
+        self._rows_at_once = max(1, MAX_LOGITS_BYTES // (4 * max_context_tokens))
 
-    def logits(
-        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    def choose(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor, k: int
     ) -> torch.Tensor:
-        rows = self.rows
-        return indexer_logits(
-            query,
-            weights,
-            key_cache,
-            self._block_tables,
-            rows.request_ids,
-            rows.context_lens,
-            max_context_tokens=self._max_context_tokens,
-        )
+        rows, size = self.rows, self._rows_at_once
+        chosen = torch.empty((len(query), k), dtype=torch.int32, device=query.device)
+        parts = (query, weights, rows.request_ids, rows.context_lens, chosen)
+        for part in zip(*(torch.split(tensor, size) for tensor in parts), strict=True):
+            some_query, some_weights, request_ids, context_lens, out = part
+            logits = indexer_logits(
+                some_query,
+                some_weights,
+                key_cache,
+                self._block_tables,
+                request_ids,
+                context_lens,
+                max_context_tokens=self._max_context_tokens,
+            )
+            select_topk(logits, context_lens, k=k, out=out)
+        return chosen
 
 
 class _RowByRowStep:
@@ -82,13 +94,13 @@ class _RowByRowStep:
         self._context_lens = rows.context_lens.unsqueeze(1)
         self._schedule = deep_gemm.schedule(self._context_lens, self._request_ids)
 
-    def logits(
-        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    def choose(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor, k: int
     ) -> torch.Tensor:
         block_tables = self.rows.block_tables
         if block_tables is None:
             raise TypeError("rows without block tables")
-        return self._deep_gemm.paged_logits(
+        logits = self._deep_gemm.paged_logits(
             query.unsqueeze(1),
             weights,
             key_cache,
@@ -98,6 +110,7 @@ class _RowByRowStep:
             max_context_tokens=self._max_context_tokens,
             request_ids=self._request_ids,
         )
+        return select_topk(logits, self.rows.context_lens, k=k)
 
 
 class _UniformStep:
@@ -130,10 +143,10 @@ class _UniformStep:
         self._context_lens = self.rows.context_lens.unsqueeze(1)
         self._schedule = deep_gemm.schedule(self._context_lens)
 
-    def logits(
-        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor
+    def choose(
+        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor, k: int
     ) -> torch.Tensor:
-        return self._deep_gemm.paged_logits(
+        logits = self._deep_gemm.paged_logits(
             query.unsqueeze(1),
             weights,
             key_cache,
@@ -142,6 +155,7 @@ class _UniformStep:
             self._schedule,
             max_context_tokens=self._max_context_tokens,
         )
+        return select_topk(logits, self.rows.context_lens, k=k)
 
 
 def _flattened(batch: ModelBatch, *, with_block_tables: bool) -> QueryRows:
