@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["budget_per_request", "build_figures", "draw_figures", "require_matplotlib"]
+__all__ = [
+    "along_concurrency",
+    "budget_per_request",
+    "build_figures",
+    "draw_figures",
+    "require_matplotlib",
+]
 
 _FORMATS: Final = ("png", "svg")
 _SIZE_INCHES: Final = (7.0, 4.5)
@@ -130,7 +136,7 @@ def _draw_budget(axes: Axes, label: str, curve: Curve) -> None:
         if isinstance(load, ClosedLoop) and (budget := budget_per_request(variant)) is not None
     ]
     if points:
-        _along_concurrency(axes)
+        along_concurrency(axes)
         axes.plot([x for x, _ in points], [y for _, y in points], "o-", label=label)
 
 
@@ -145,12 +151,13 @@ def _draw_ratios(axes: Axes, label: str, curve: list[Comparison]) -> None:
     # Where there is one round only, nothing is known of the spread.
     below = [0.0 if ratio.low is None else ratio.mean - ratio.low for _, ratio in points]
     above = [0.0 if ratio.high is None else ratio.high - ratio.mean for _, ratio in points]
-    _along_concurrency(axes)
+    along_concurrency(axes)
     axes.axhline(1.0, color="0.7", linewidth=1)
     axes.errorbar([x for x, _ in points], means, [below, above], fmt="o-", capsize=3, label=label)
 
 
-def _along_concurrency(axes: Axes) -> None:
+def along_concurrency(axes: Axes) -> None:
+    """Have the x axis count users, by powers of two."""
     from matplotlib.ticker import NullLocator, StrMethodFormatter
 
     axes.set_xscale("log", base=2)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from specsched_client.bench.statistics import paired_ratio
+from specsched_client.bench.sweep.figure import draw_verdicts
 from specsched_client.bench.sweep.verdict import BLOCK, judge
 
 STATIC = ("off", *(f"fixed({k})" for k in range(1, 8)))
@@ -77,3 +78,21 @@ def test_intervals_cover_the_truth_when_repeats_go_on_until_they_are_narrow(nois
         ratio = verdict.best_static.ratio
         covered += ratio.low <= 1.0 <= ratio.high
     assert 0.90 <= covered / 400 <= 0.99
+
+
+def test_a_verdict_is_drawn_with_a_line_for_each_setting(tmp_path):
+    generator = np.random.default_rng(0)
+    names = (*STATIC, "throughput")
+    results = [
+        {
+            "load": {"concurrency": users},
+            "verdict": judge(
+                {name: generator.lognormal(size=8).tolist() for name in names}, "throughput"
+            ).document(0.015),
+        }
+        for users in (1, 8, 64)
+    ]
+    document = {"settings": {"policy": "throughput"}, "results": results}
+    png, svg = draw_verdicts(document, tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert svg.read_text(encoding="utf-8").count("<!-- to ") == len(STATIC) + 1

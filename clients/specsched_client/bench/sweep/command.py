@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json as json_module
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -179,8 +180,11 @@ def _draw(result: Path) -> list[str]:
     from specsched_client.bench.compare.result_file import read_results
     from specsched_client.bench.figures import draw_figures
 
+    from .figure import draw_verdicts
+
     try:
         draw_figures(read_results([result]), result.parent)
+        draw_verdicts(json_module.loads(result.read_text(encoding="utf-8")), result.parent)
     except MissingDependencyError as error:
         later = f"`specsched bench compare {result} --figures {result.parent}` draws them later"
         return [f"no figures: {error}; {later}"]
