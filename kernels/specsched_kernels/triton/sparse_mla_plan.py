@@ -33,7 +33,7 @@ class SparsePlan:
         num_programs = num_rows * triton.cdiv(num_heads, block_heads)
         chunk_tokens = _chunk_tokens(num_programs, num_chosen, query)
         # Tiles of 64 tokens twice over, and the queries, just fit a processor of compute
-        # capability 9.0; the third and fourth stage are those of the indices.
+        # capability 9.0; the third stage is that of the indices.
         is_half = query.element_size() == 2
         is_full = block_heads == _BLOCK_HEADS
         return cls(
@@ -42,7 +42,7 @@ class SparsePlan:
             chunk_tokens=chunk_tokens,
             num_splits=max(triton.cdiv(num_chosen, chunk_tokens), 1),
             num_warps=8 if is_full else 4,
-            num_stages=4 if is_half else 1,
+            num_stages=3 if is_half else 1,
         )
 
 
