@@ -9,7 +9,7 @@ from specsched_kernels.triton.vocabulary import LOWEST_KEY, mass_of, order_key
 
 __all__ = ["cut_of", "guess_threshold"]
 
-_NUM_PIVOTS = tl.constexpr(7)
+_NUM_PIVOTS = tl.constexpr(3)
 _NUM_LINES = tl.constexpr(4)
 _BLOCK_SEARCH = tl.constexpr(512)
 _NUM_SAMPLED = tl.constexpr(2048)
@@ -47,22 +47,30 @@ def cut_of(row_ptr, scale, maximum, top_k, top_p, mass, vocab_size, BLOCK_VOCAB:
     """Largest cut that keeps top_k tokens and, of their mass, the share top_p; mass: of the row."""
     cut = tl.full([], LOWEST_KEY, tl.int32)
     num_kept = vocab_size
-    if (top_k > 0) & (top_k < vocab_size):
-        count = top_k.to(tl.float32)
-        nothing = tl.full([], -1.0, tl.float64)
-        low = guess_threshold(row_ptr, maximum, scale, 1.3 * count, float("inf"), vocab_size)
-        high = guess_threshold(row_ptr, maximum, scale, 0.7 * count, float("inf"), vocab_size)
-        cut, num_kept = _raise_cut(
-            row_ptr, scale, maximum, cut, num_kept, top_k, nothing, low, high, vocab_size
-        )
-        mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
-    if top_p < 1.0:
-        left_out = ((1.0 - top_p) * mass).to(tl.float32)
-        low = guess_threshold(row_ptr, maximum, scale, 0.0, 0.8 * left_out, vocab_size)
-        high = guess_threshold(row_ptr, maximum, scale, 0.0, 1.2 * left_out, vocab_size)
-        cut, num_kept = _raise_cut(
-            row_ptr, scale, maximum, cut, num_kept, 1, top_p * mass, low, high, vocab_size
-        )
+    for by_mass in range(2):  # top-k, then top-p: a loop, so that its body is compiled once
+        is_cut = tl.where(by_mass == 1, top_p < 1.0, (top_k > 0) & (top_k < vocab_size))
+        if is_cut:
+            count = tl.where(by_mass == 1, 0, top_k).to(tl.float32)
+            left_out = tl.where(by_mass == 1, (1.0 - top_p) * mass, float("inf")).to(tl.float32)
+            guessed_low = guess_threshold(
+                row_ptr, maximum, scale, 1.3 * count, 0.8 * left_out, vocab_size
+            )
+            guessed_high = guess_threshold(
+                row_ptr, maximum, scale, 0.7 * count, 1.2 * left_out, vocab_size
+            )
+            cut, num_kept = _raise_cut(
+                row_ptr,
+                scale,
+                maximum,
+                cut,
+                num_kept,
+                tl.where(by_mass == 1, 1, top_k),
+                tl.where(by_mass == 1, top_p * mass, -1.0),
+                guessed_low,
+                guessed_high,
+                vocab_size,
+            )
+            mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
     return cut
 
 
@@ -79,7 +87,7 @@ def _raise_cut(
     guessed_high,
     vocab_size,
 ):
-    """Largest cut that keeps min_count tokens and min_mass, eight times closer with every pass.
+    """Largest cut that keeps min_count tokens and min_mass, four times closer with every pass.
 
     The first pass looks where the guesses are. Stops once one token is left between the ends: any
     cut below it keeps the same tokens.
@@ -87,7 +95,7 @@ def _raise_cut(
     high = order_key(maximum) + 1
     num_at_high = 0
     pivot = order_key(guessed_low)
-    step = tl.maximum((order_key(guessed_high) >> 3) - (pivot >> 3), 1)
+    step = tl.maximum((order_key(guessed_high) >> 1) - (pivot >> 1), 1)
     while (high > low + 1) & (num_at_low - num_at_high > 1):
         counts, masses = _above_pivots(row_ptr, scale, maximum, pivot, step, vocab_size)
         for index in tl.static_range(_NUM_PIVOTS):
@@ -101,18 +109,18 @@ def _raise_cut(
                     high = pivot
                     num_at_high = count
             pivot += step
-        step = tl.maximum((high >> 3) - (low >> 3), 1)
+        step = tl.maximum((high >> 2) - (low >> 2), 1)
         pivot = low + step
     return low, num_at_low
 
 
 @triton.jit
 def _above_pivots(row_ptr, scale, maximum, pivot, step, vocab_size):
-    """Tokens and mass at or above each of seven pivots, so far apart each, by lane."""
+    """Tokens and mass at or above each of three pivots, so far apart each, by lane."""
     count = tl.zeros([_BLOCK_SEARCH], tl.int32)
     mass = tl.zeros([_BLOCK_SEARCH], tl.float32)
-    counts = (count, count, count, count, count, count, count)
-    masses = (mass, mass, mass, mass, mass, mass, mass)
+    counts = (count, count, count)
+    masses = (mass, mass, mass)
     # Lines are added up in registers, and all their loads are under way at once.
     lines = tl.arange(0, _NUM_LINES)[:, None] * _BLOCK_SEARCH + tl.arange(0, _BLOCK_SEARCH)[None, :]
     for start in range(0, vocab_size, _NUM_LINES * _BLOCK_SEARCH):

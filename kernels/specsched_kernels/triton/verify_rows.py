@@ -81,26 +81,30 @@ def sample_kernel(
             offset = row - tl.load(start_loc_ptr + request)
             cuts_count = (top_k > 0) & (top_k < vocab_size)
             if cuts_count | (top_p < 1.0):
-                threshold = float("-inf")
-                if vocab_size > MAX_CANDIDATES:
-                    # Generous: half as many again, half of what may be left out.
-                    min_count = tl.where(cuts_count, 1.5 * top_k, 0.0).to(tl.float32)
-                    min_count = tl.maximum(min_count, MAX_CANDIDATES / 4.0)
-                    left_out = 0.5 * (1.0 - top_p) * mass.to(tl.float32)
-                    left_out = tl.where(cuts_count, float("inf"), left_out)
-                    threshold = guess_threshold(
-                        row_ptr, maximum, scale, min_count, left_out, vocab_size
-                    )
                 first = row.to(tl.int64) * MAX_CANDIDATES
-                num_candidates = collect_candidates(
-                    row_ptr,
-                    candidate_logit_ptr + first,
-                    candidate_token_ptr + first,
-                    threshold,
-                    vocab_size,
-                    BLOCK_VOCAB,
-                    MAX_CANDIDATES,
-                )
+                num_candidates += MAX_CANDIDATES + 2
+                # Generous at first: half as many again, half of what may be left out.
+                excess = 0.5
+                while (excess > 0.1) & (num_candidates > MAX_CANDIDATES):
+                    threshold = float("-inf")
+                    if vocab_size > MAX_CANDIDATES:
+                        min_count = tl.where(cuts_count, (1.0 + excess) * top_k, 0.0)
+                        min_count = tl.maximum(min_count, MAX_CANDIDATES / 4.0)
+                        left_out = (1.0 - excess) * (1.0 - top_p) * mass.to(tl.float32)
+                        left_out = tl.where(cuts_count, float("inf"), left_out)
+                        threshold = guess_threshold(
+                            row_ptr, maximum, scale, min_count, left_out, vocab_size
+                        )
+                    num_candidates = collect_candidates(
+                        row_ptr,
+                        candidate_logit_ptr + first,
+                        candidate_token_ptr + first,
+                        threshold,
+                        vocab_size,
+                        BLOCK_VOCAB,
+                        MAX_CANDIDATES,
+                    )
+                    excess *= 0.4
             elif needs_sample(verify_ptr, own_ptr, request, offset, ONLY_LAST):
                 position = tl.load(position_ptr + request) + offset
                 uniform = keyed_uniform(tl.load(seed_ptr + request), position, SAMPLE)
