@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from specsched_executor.batched_sink import Progress, ProgressTaker
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
+from specsched_executor.front_end.outbox import OutboxSink
 from specsched_executor.gateway import GatewayConfig
 from specsched_executor.gateway.counters_servicer import nobody
 from specsched_executor.telemetry import RequestMeter
@@ -77,9 +79,15 @@ class SteppingEngine(FakeEngine):
             # Stands for the device at work: the thread waits without the GIL.
             time.sleep(STEP_MS / 1e3)
             begin = time.monotonic()
+            rows: dict[ProgressTaker, list[Progress]] = {}
             reason = "length" if step == NUM_STEPS - 1 else None
-            for request_id, sink in streams:
-                sink(TokenDelta(request_id, (step,), finish_reason=reason))
+            for request_id, sink in streams:  # as the engine's Delivery does
+                if reason is None and isinstance(sink, OutboxSink):
+                    rows.setdefault(sink.taker, []).append((sink.key, 0, [step], 0, 0))
+                else:
+                    sink(TokenDelta(request_id, (step,), finish_reason=reason))
+            for taker, batch in rows.items():
+                taker.take(batch)
             self.begin_s.append(begin)
             self.sinks_s.append(time.monotonic() - begin)
 

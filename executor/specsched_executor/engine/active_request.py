@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import PAD_SLOT, DeltaSink, GenerationRequest, TokenLogprobs
 from specsched_executor.engine.stopping import StopRules
 from specsched_executor.sampling import LogitRules
@@ -18,7 +19,8 @@ class ActiveRequest:
     index: which of the request's outputs. arrival: order of submission. seed: resolved.
     max_total_tokens: prompt and output at most. logit_rules: None where there are none.
     tokens: prompt and output, anchor last. slot_id, generation: while it holds a slot, where
-    `SlotColumns` has the rest of its progress; block_ids: its KV blocks.
+    `SlotColumns` has the rest of its progress; block_ids: its KV blocks. batched_sink: the sink, if
+    it may be passed by.
     """
 
     request: GenerationRequest
@@ -38,9 +40,13 @@ class ActiveRequest:
     num_accepted_tokens: int = 0
     is_over: bool = False
     num_prompt_tokens: int = field(init=False)
+    batched_sink: BatchedSink | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.request.prompt_token_ids)
+        sampling = self.request.sampling
+        if sampling.logprobs is None and sampling.prompt_logprobs is None:
+            self.batched_sink = self.sink if isinstance(self.sink, BatchedSink) else None
 
     @property
     def request_id(self) -> str:

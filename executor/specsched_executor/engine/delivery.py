@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from specsched_executor.batched_sink import Progress, ProgressTaker
 from specsched_executor.core import TokenDelta, TokenLogprobs
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.stopping import Stop
@@ -20,12 +21,14 @@ _log = structlog.get_logger()
 class Delivery:
     """Calls the sinks. A sink that raises loses its request; nobody else notices.
 
+    What batched sinks may be passed by with is kept until `flush`, once a step.
     `on_end` is told of a request just before its last delta is sent.
     """
 
     def __init__(self, on_end: Callable[[ActiveRequest], None]) -> None:
         self._on_end = on_end
         self.num_failed_sinks = 0
+        self._rows: dict[ProgressTaker, list[Progress]] = {}
 
     def send(
         self,
@@ -37,6 +40,12 @@ class Delivery:
         logprobs: Sequence[TokenLogprobs] = (),
     ) -> bool:
         """Send new tokens, or the end. False where the sink failed."""
+        batched = request.batched_sink
+        if batched is not None and stop is None and error is None:
+            numbers = (request.num_verified_tokens, request.num_accepted_tokens)
+            row = (batched.key, request.index, token_ids, *numbers)
+            self._rows.setdefault(batched.taker, []).append(row)
+            return True
         # By position: half the time, in what is made for each request of each step.
         delta = TokenDelta(
             request.request_id,
@@ -61,6 +70,12 @@ class Delivery:
             _log.exception("sink failed", request_id=request.request_id)
             return False
         return True
+
+    def flush(self) -> None:
+        """Hand over what was kept."""
+        batches, self._rows = self._rows, {}
+        for taker, rows in batches.items():
+            taker.take(rows)
 
 
 def _prompt_logprobs(

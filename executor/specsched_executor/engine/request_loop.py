@@ -207,6 +207,7 @@ class RequestLoop(ABC):
                 request.num_accepted_tokens += num_new[index] - 1
                 logprobs = outcome.logprobs.get(index, ())
                 self._advance(request, token_ids[index][: num_new[index]], logprobs)
+        self._delivery.flush()
 
     def _advance(
         self, request: ActiveRequest, new_tokens: list[int], logprobs: Sequence[TokenLogprobs]

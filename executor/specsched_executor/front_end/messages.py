@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from specsched_executor.batched_sink import Progress
 from specsched_executor.core import GenerationRequest, TokenDelta
 
 # ===================== Front end to engine =====================
@@ -64,9 +65,6 @@ class Metered:
 
 
 # ===================== Engine to front end =====================
-
-Progress = tuple[int, int, tuple[int, ...], int, int]
-"""Key of the request, index of the output, new tokens, drafts verified and accepted so far."""
 
 
 @dataclass(frozen=True, slots=True)

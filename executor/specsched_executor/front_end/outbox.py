@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from specsched_executor.core import DeltaSink, TokenDelta
-from specsched_executor.front_end.messages import Deltas, Progress
+from specsched_executor.batched_sink import Progress
+from specsched_executor.core import TokenDelta
+from specsched_executor.front_end.messages import Deltas
 from specsched_executor.gateway.streams import UnreadDelta
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "OutboxSink"]
+
+_MAX_STEPS_APART: Final = 16
+"""Steps whose rows are merged when they are sent; where nobody takes them, more are at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxSink:
+    """Where the engine puts the deltas of a request; a BatchedSink."""
+
+    key: int
+    taker: Outbox
+
+    def __call__(self, delta: TokenDelta) -> None:
+        """Goes on at once."""
+        self.taker.add(self.key, delta)
 
 
 class Outbox:
     """Any thread puts in and goes on; one of its own sends.
 
-    While `send` waits for a reader, the deltas of an output merge. `send` may raise OSError where
-    nobody reads any more: then all is dropped.
+    While `send` waits for a reader, what is there of an output merges. `send` may raise OSError
+    where nobody reads any more: then all is dropped.
     """
 
     def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send
         self._changed = threading.Condition(threading.Lock())
+        self._steps: list[list[Progress]] = []
         self._unsent: dict[tuple[int, int], UnreadDelta] = {}
         self._messages: list[Any] = []
         self._is_closing = False
@@ -40,9 +57,9 @@ class Outbox:
             self._changed.notify()
         self._thread.join()
 
-    def sink(self, key: int) -> DeltaSink:
-        """Where the engine puts the deltas of a request."""
-        return functools.partial(self._add, key)
+    def sink(self, key: int) -> OutboxSink:
+        """For a request."""
+        return OutboxSink(key, self)
 
     def put(self, message: Any) -> None:
         """Send a message after the deltas that are there."""
@@ -50,44 +67,56 @@ class Outbox:
             self._messages.append(message)
             self._changed.notify()
 
-    def _add(self, key: int, delta: TokenDelta) -> None:
+    def take(self, rows: list[Progress]) -> None:
+        """See ProgressTaker."""
+        with self._changed:
+            self._steps.append(rows)
+            if len(self._steps) >= _MAX_STEPS_APART:
+                self._steps = [_merged(self._steps)]
+            self._changed.notify()
+
+    def add(self, key: int, delta: TokenDelta) -> None:
+        """A delta of a request that is sent after the rows that are there."""
         output = (key, delta.index)
         with self._changed:
             unsent = self._unsent.get(output)
-            if unsent is not None:
+            if unsent is None:
+                self._unsent[output] = UnreadDelta(delta)
+            else:
                 unsent.add(delta)
-                return
-            if not self._unsent:
-                self._changed.notify()
-            self._unsent[output] = UnreadDelta(delta)
+            self._changed.notify()
 
     def _run(self) -> None:
         try:
-            while True:
-                with self._changed:
-                    while not (self._unsent or self._messages or self._is_closing):
-                        self._changed.wait()
-                    unsent, self._unsent = self._unsent, {}
-                    messages, self._messages = self._messages, []
-                    is_closing = self._is_closing
-                if unsent:
-                    self._send(_deltas(unsent))
-                for message in messages:
-                    self._send(message)
-                if is_closing:
-                    return
+            while not self._send_all():
+                pass
         except OSError:
             return  # whoever supervises the front end sees that it has ended
 
+    def _send_all(self) -> bool:
+        """Wait for something to send, and send it; True where that was the last."""
+        with self._changed:
+            while not (self._steps or self._unsent or self._messages or self._is_closing):
+                self._changed.wait()
+            steps, self._steps = self._steps, []
+            unsent, self._unsent = self._unsent, {}
+            messages, self._messages = self._messages, []
+            is_closing = self._is_closing
+        if steps or unsent:
+            others = [(key, unread.merged()) for (key, _), unread in unsent.items()]
+            self._send(Deltas(_merged(steps), others))
+        for message in messages:
+            self._send(message)
+        return is_closing
 
-def _deltas(unsent: dict[tuple[int, int], UnreadDelta]) -> Deltas:
-    progress: list[Progress] = []
-    others = []
-    for (key, index), unread in unsent.items():
-        delta = unread.merged()
-        if delta.finish_reason or delta.logprobs or delta.prompt_logprobs:
-            others.append((key, delta))
-        else:
-            numbers = (delta.num_draft_tokens, delta.num_accepted_tokens)
-            progress.append((key, index, delta.token_ids, *numbers))
-    return Deltas(progress, others)
+
+def _merged(steps: Sequence[list[Progress]]) -> list[Progress]:
+    """One row for each output, with the tokens of all its rows and the newest counts."""
+    if len(steps) == 1:
+        return steps[0]
+    rows: dict[tuple[int, int], Progress] = {}
+    for step in steps:
+        for row in step:
+            known = rows.get(row[:2])
+            rows[row[:2]] = row if known is None else (*row[:2], [*known[2], *row[2]], *row[3:])
+    return list(rows.values())

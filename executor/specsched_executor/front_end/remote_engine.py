@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from specsched_protocol.v1 import executor_pb2
 
+from specsched_executor.batched_sink import Progress
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import messages as m
 from specsched_executor.gateway.api import EngineStats
@@ -109,7 +110,7 @@ class RemoteEngine:
             case _:
                 self._on_message(message)
 
-    def _advance(self, row: m.Progress) -> None:
+    def _advance(self, row: Progress) -> None:
         key, index, token_ids, num_drafts, num_accepted = row
         it = self._open.get(key)
         if it is None:
@@ -119,7 +120,7 @@ class RemoteEngine:
         it.sink(
             TokenDelta(
                 it.request.request_id,
-                token_ids,
+                tuple(token_ids),
                 num_prompt_tokens=len(it.request.prompt_token_ids),
                 num_output_tokens=num_tokens,
                 num_draft_tokens=num_drafts,

@@ -1,0 +1,111 @@
+"""A real engine at the other end of a connection gives what it gives at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from specsched_executor.batched_sink import BatchedSink, Progress
+from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
+from specsched_executor.drafters import NgramDrafter
+from specsched_executor.engine import Engine
+from specsched_executor.front_end.messages import Deltas
+from specsched_executor.front_end.outbox import Outbox
+
+from tests.executor.engine.tiny import SilentTransport, TableTarget, config, random_table
+from tests.executor.gateway.fakes import at_a_distance
+
+REQUESTS = [
+    GenerationRequest("plain", (1, 2), SamplingParams(max_tokens=30, seed=1)),
+    GenerationRequest("stopped", (1, 2), SamplingParams(seed=2, stop_token_ids=(3,))),
+    GenerationRequest("outputs", (2,), SamplingParams(n=3, max_tokens=20, seed=3)),
+    GenerationRequest("told", (1, 2, 3), SamplingParams(max_tokens=9, logprobs=2, seed=4)),
+    GenerationRequest("prompted", (1, 2, 3), SamplingParams(max_tokens=9, prompt_logprobs=1)),
+]
+
+
+class Gathered:
+    """The deltas of a request by output, and when all have ended."""
+
+    def __init__(self, num_outputs: int, on_end: Callable[[], None]) -> None:
+        self.deltas: dict[int, list[TokenDelta]] = {}
+        self._num_left, self._on_end = num_outputs, on_end
+
+    def __call__(self, delta: TokenDelta) -> None:
+        self.deltas.setdefault(delta.index, []).append(delta)
+        self._num_left -= delta.finish_reason is not None
+        if not self._num_left:
+            self._on_end()
+
+    def outputs(self) -> list[tuple]:
+        return [
+            (
+                [token for delta in deltas for token in delta.token_ids],
+                [each for delta in deltas for each in delta.logprobs],
+                [each for delta in deltas for each in delta.prompt_logprobs],
+                deltas[-1].finish_reason,
+                deltas[-1].num_output_tokens,
+                sum(len(delta.token_ids) for delta in deltas),
+            )
+            for _, deltas in sorted(self.deltas.items())
+        ]
+
+
+def engine() -> Engine:
+    target = TableTarget(random_table(6, 0), max_context_tokens=512)
+    return Engine(target, NgramDrafter(3), SilentTransport(), config(num_kv_blocks=2_000))
+
+
+def at_hand(request: GenerationRequest) -> list[tuple]:
+    running, ended = engine(), threading.Event()
+    gathered = Gathered(request.sampling.n, ended.set)
+    running.start()
+    running.submit(request, gathered)
+    assert ended.wait(60)
+    running.stop()
+    return gathered.outputs()
+
+
+async def test_outputs_are_those_at_hand() -> None:
+    running = engine()
+    running.start()
+    with at_a_distance(running) as remote:
+        ends = [asyncio.Event() for _ in REQUESTS]
+        gathered = [
+            Gathered(each.sampling.n, end.set) for each, end in zip(REQUESTS, ends, strict=True)
+        ]
+        for request, sink in zip(REQUESTS, gathered, strict=True):
+            remote.submit(request, sink)
+        async with asyncio.timeout(60):
+            for end in ends:
+                await end.wait()
+    running.stop()
+    for request, sink in zip(REQUESTS, gathered, strict=True):
+        if request.sampling.seed is not None:
+            assert sink.outputs() == await asyncio.to_thread(at_hand, request), request.request_id
+        for deltas in sink.deltas.values():
+            counts = [delta.num_output_tokens for delta in deltas]
+            assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize("num_steps", [1, 5, 40])
+def test_what_is_not_sent_yet_merges(num_steps: int) -> None:
+    sent: list[object] = []
+    outbox = Outbox(sent.append)
+    sinks = [outbox.sink(key) for key in range(3)]
+    assert all(isinstance(sink, BatchedSink) for sink in sinks)
+    for step in range(num_steps):
+        rows: list[Progress] = [(sink.key, 0, [step, step], 3 * step, step) for sink in sinks]
+        outbox.take(rows)
+    sinks[1](TokenDelta("b", (9,), finish_reason="stop"))
+    outbox.start()
+    outbox.close()
+    (deltas,) = sent
+    assert isinstance(deltas, Deltas)
+    tokens = [step for step in range(num_steps) for _ in range(2)]
+    assert [(key, list(new), accepted) for key, _, new, _, accepted in deltas.progress] == [
+        (key, tokens, num_steps - 1) for key in range(3)
+    ]
+    assert [(key, delta.finish_reason) for key, delta in deltas.others] == [(1, "stop")]
