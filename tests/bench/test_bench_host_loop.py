@@ -1,6 +1,6 @@
 """What the host does for a step of the pipelined loop: CPU time of its thread, by requests.
 
-The device computes nothing, the shared memory is there and published to, deltas go nowhere.
+The device computes nothing, the shared memory is there and published to, new tokens go nowhere.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from specsched_executor.batched_sink import Progress
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.garbage import keep_what_is_there
@@ -42,8 +43,20 @@ CONFIG = EngineConfig(
 )
 
 
-def _ignore(_: TokenDelta) -> None:
-    """Nobody reads what is generated."""
+class Nobody:
+    """Reads nothing of what is generated; a BatchedSink and what it is passed by with."""
+
+    key = 0
+
+    @property
+    def taker(self) -> Nobody:
+        return self
+
+    def take(self, rows: list[Progress]) -> None:
+        """As a front end in a process of its own is given them."""
+
+    def __call__(self, delta: TokenDelta) -> None:
+        """As a gateway in this process is."""
 
 
 def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
@@ -52,9 +65,10 @@ def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
     shape = RegionShape(CONFIG.max_num_seqs, MAX_DRAFT_TOKENS)
     transport = SharedMemoryTransport(RunDir.open(run_dir), shape)
     engine = Engine(parts.step._model, parts.step.drafter, transport, CONFIG, device=parts)
+    nobody = Nobody()
     for index in range(concurrency):
         sampling = SamplingParams(temperature=0.0, max_tokens=1900, seed=index)
-        engine.submit(GenerationRequest(str(index), (1,) * 8, sampling), _ignore)
+        engine.submit(GenerationRequest(str(index), (1,) * 8, sampling), nobody)
     engine._take_orders()
     keep_what_is_there()
     samples = []

@@ -72,14 +72,24 @@ def settings(request: pytest.FixtureRequest, gpu: DrivenGpu) -> dict[str, Any]:
 
 
 class Boundaries:
-    """CUDA events where steps begin and end on the device."""
+    """CUDA events where steps begin and end on the device. waited_s: what the host waited for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begins: list[torch.cuda.Event] = []
         self.ends: list[torch.cuda.Event] = []
+        self.waited_s = 0.0
+        monkeypatch.setattr(CudaTimeline, "wait", self._waiting(CudaTimeline.wait))
         for method, marks in (("mark_start", self.begins), ("mark_end", self.ends)):
             before = getattr(CudaTimeline, method)
             monkeypatch.setattr(CudaTimeline, method, _marking(before, marks))
+
+    def _waiting(self, before: Callable[..., None]) -> Callable[..., None]:
+        def wait(timeline: CudaTimeline) -> None:
+            started = time.perf_counter()
+            before(timeline)
+            self.waited_s += time.perf_counter() - started
+
+        return wait
 
     def idle_share(self) -> float:
         """From the outputs of a step on the host to the next one's inputs on the device."""
@@ -113,9 +123,10 @@ def unprofiled(gpu: DrivenGpu, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
     with monkeypatch.context() as patched:
         boundaries = Boundaries(patched)
         for _ in range(NUM_STEPS):
-            started = time.thread_time_ns()
+            started, waited_s = time.perf_counter(), boundaries.waited_s
             gpu.step()
-            host_ms.append((time.thread_time_ns() - started) / 1e6)
+            took_s = time.perf_counter() - started
+            host_ms.append((took_s - (boundaries.waited_s - waited_s)) * 1e3)
         idle_share = boundaries.idle_share()
     return {
         "idle_share": idle_share,
