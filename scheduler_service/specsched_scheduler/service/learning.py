@@ -12,6 +12,7 @@ import structlog
 
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import Entry
@@ -27,8 +28,9 @@ _log = structlog.get_logger(__name__)
 
 _MIN_INTERVAL_S = 0.05
 """The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
-_MAX_INTERVAL_S = 0.5
-"""What a wake-up costs is shared by the steps that came since the last one."""
+_SHORT_INTERVAL_S, _LONG_INTERVAL_S = 0.25, 1.0
+"""Between two wake-ups where the planner does not ring, after one that changed decisions and after
+some that did not. What a wake-up costs is shared by the steps that came since the last one."""
 _REST_PER_WORK = 49.0
 """Time after a fit, in the CPU time that it took, before the next one: a fiftieth of a core, and of
 the interpreter that the event loop needs too."""
@@ -130,14 +132,22 @@ class LearningThread:
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + _NICENESS)
+        interval_s = _SHORT_INTERVAL_S
         while not self._stopping.wait(_MIN_INTERVAL_S):
-            self._planner.lesson_bell.wait(_MAX_INTERVAL_S - _MIN_INTERVAL_S)
+            self._planner.lesson_bell.wait(interval_s - _MIN_INTERVAL_S)
+            before = self._decided_by()
             try:
                 with self._lock:
                     self._follow()
             except Exception:  # noqa: BLE001 - deciding goes on without learning
                 _log.exception("learning failed, it goes on frozen")
                 self._learner.is_frozen = True
+            longer_s = min(2.0 * interval_s, _LONG_INTERVAL_S)
+            interval_s = longer_s if self._decided_by() == before else _SHORT_INTERVAL_S
+
+    def _decided_by(self) -> tuple[DraftLengthPlan, int]:
+        """What changes when decisions come to be made otherwise."""
+        return self._learner.draft_length.plan, self.num_publications
 
     def _follow(self) -> None:
         # Reports first: the confidences of their drafts were seen before they were written.

@@ -76,6 +76,8 @@ class AttachmentTelemetry:
         return self._planner.counters()
 
     def look(self, read: Callable[[AttachmentTelemetry], _T]) -> _T:
-        """What `read` makes of it while nothing changes."""
+        """What `read` makes of it while nothing changes; what came since is taken in soon."""
         with self._lock:
-            return read(self)
+            seen = read(self)
+        self._planner.lesson_bell.ring()
+        return seen
