@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 from specsched_protocol.listening import ListenAddress, ListenOptions
@@ -11,6 +12,9 @@ from specsched_protocol.listening import ListenAddress, ListenOptions
 from specsched_executor.synthetic_config import SyntheticConfig
 
 __all__ = ["ListenConfig"]
+
+_CORES_PER_FRONT_END: Final = 4
+_MAX_FRONT_ENDS: Final = 4
 
 
 class ListenConfig(SyntheticConfig, ListenOptions):
@@ -23,12 +27,22 @@ class ListenConfig(SyntheticConfig, ListenOptions):
         description="Where clients are served: process: one beside the engine's, which then has its"
         " interpreter for itself; thread: in the engine's process; auto: process on a GPU",
     )
+    front_ends: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Processes that serve clients, all on the same port. A connection stays with"
+        " one of them, so more help where clients have several connections; none: one, on a GPU one"
+        " per 4 cores, at most 4",
+        json_schema_extra={"unit": "processes"},
+    )
     max_messages_per_second: int | None = Field(
         None,
         ge=1,
         le=10_000_000,
-        description="Messages of all streams together, tokens beyond that being merged: fewer leave"
-        " a front end more time for new requests; none: 4000, in a process of its own 20000",
+        description="Messages of all streams of a front end together, tokens beyond that being"
+        " merged: fewer leave it more time for new requests; none: 4000, in a process of its own"
+        " 20000",
         json_schema_extra={"unit": "messages/s"},
     )
     listen: ListenAddress = Field(
@@ -48,6 +62,25 @@ class ListenConfig(SyntheticConfig, ListenOptions):
         description="Serve beyond this machine without TLS: only where the network itself lets none"
         " but trusted peers reach the port",
     )
+
+    def num_front_ends(self, *, is_on_gpu: bool) -> int:
+        """Processes to serve clients with; 0: none but the engine's."""
+        if self.front_end == "thread" or (
+            self.front_end == "auto" and not is_on_gpu and self.front_ends is None
+        ):
+            return 0
+        num_cores = len(os.sched_getaffinity(0))
+        by_default = min(_MAX_FRONT_ENDS, max(1, num_cores // _CORES_PER_FRONT_END))
+        return self.front_ends or (by_default if is_on_gpu else 1)
+
+    @model_validator(mode="after")
+    def _check_front_ends(self) -> Self:
+        if self.front_end == "thread" and self.front_ends is not None:
+            raise ValueError(
+                f"front_ends = {self.front_ends} with front_end = thread; accepted: front_end auto"
+                " or process"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_listening(self) -> Self:

@@ -27,6 +27,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
+    def add(self, other: Histogram) -> None:
+        """Count what another one of the same bounds has counted."""
+        self.counts = [
+            ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)
+        ]
+        self.sum += other.sum
+
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound, how many are within it) as Prometheus has it, "+Inf" last."""
         total, result = 0, []

@@ -11,8 +11,8 @@ import structlog
 from specsched_executor.core import (
     DeltaSink,
     Drafter,
+    DuplicateIdError,
     GenerationRequest,
-    RequestError,
     TargetModel,
 )
 from specsched_executor.engine.active_request import ActiveRequest
@@ -119,7 +119,7 @@ class Engine:
             if self._is_stopping:
                 raise EngineStoppedError("the engine has stopped")
             if request.request_id in self._by_id:
-                raise RequestError(
+                raise DuplicateIdError(
                     f"request id {request.request_id!r} is in use; accepted: an id of no request"
                     " that is still running"
                 )

@@ -7,11 +7,14 @@ engine process                                  front end (a child)
 Both are joined by a socket pair. Towards the clients it never holds the engine up: what the sender
 has not sent yet is merged, at most the whole output of each open request. The end of either process
 is the end of the socket, which the other one notices at once.
+
+An engine may have several such children, each with a socket pair of its own: `FrontEnds`.
 """
 
 from __future__ import annotations
 
 from specsched_executor.front_end.process import FrontEndProcess
 from specsched_executor.front_end.setup import FrontEndSetup
+from specsched_executor.front_end.several import FrontEnds
 
-__all__ = ["FrontEndProcess", "FrontEndSetup"]
+__all__ = ["FrontEndProcess", "FrontEndSetup", "FrontEnds"]

@@ -53,7 +53,14 @@ async def _serve(connection: Connection, setup: FrontEndSetup, tracer: RequestTr
         config = replace(config, max_chunks_per_second=_MAX_CHUNKS_PER_SECOND)
     try:
         gateway = build_server(
-            engine, setup.model, setup, config, engine.schedulers, tracer=tracer, meter=meter
+            engine,
+            setup.model,
+            setup,
+            config,
+            engine.schedulers,
+            tracer=tracer,
+            meter=meter,
+            abort_elsewhere=engine.abort_elsewhere,
         )
     except GatewayError as error:
         engine.send(m.CannotListen(str(error)))

@@ -22,7 +22,15 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End a request early."""
+    """End a request early that was submitted under this key."""
+
+    key: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortElsewhere:
+    """End a request early, whichever front end it came through."""
 
     request_id: str
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from specsched_executor.core import RequestError, TokenDelta
+from specsched_executor.core import DuplicateIdError, RequestError, TokenDelta
 from specsched_executor.front_end import messages as m
 from specsched_executor.front_end.outbox import Outbox
 from specsched_executor.gateway.api import EngineApi
@@ -18,6 +19,9 @@ from specsched_executor.gateway.api import EngineApi
 __all__ = ["OrderTaker", "Questions", "sendable_stats"]
 
 _log = structlog.get_logger(__name__)
+
+_MAX_DUPLICATES: Final = 4096
+"""More than a front end has submitted without having been told that they are refused."""
 
 Questions = Mapping[m.Topic, Callable[[], Any]]
 
@@ -42,6 +46,7 @@ class OrderTaker:
         self._questions = questions
         self._on_message = on_message
         self._on_end = on_end
+        self._duplicates: deque[int] = deque(maxlen=_MAX_DUPLICATES)
         self.outbox = Outbox(connection.send)
         self._thread = threading.Thread(target=self._run, name="from-front-end", daemon=True)
 
@@ -61,8 +66,11 @@ class OrderTaker:
         match message:
             case m.Submit():
                 self._submit(message)
-            case m.Abort():
-                self._engine.abort(message.request_id)
+            case m.Abort(key, request_id):
+                if key not in self._duplicates:  # else it would end the request that was first
+                    self._engine.abort(request_id)
+            case m.AbortElsewhere(request_id):
+                self._engine.abort(request_id)
             case m.Ask():
                 answer = self._questions[message.topic]()
                 self.outbox.put(m.Answer(message.number, answer))
@@ -73,6 +81,9 @@ class OrderTaker:
         request, sink = message.request, self.outbox.sink(message.key)
         try:
             self._engine.submit(request, sink)
+        except DuplicateIdError as error:
+            self._duplicates.append(message.key)
+            sink(TokenDelta(request.request_id, (), "duplicate", error=str(error)))
         except RequestError as error:
             sink(TokenDelta(request.request_id, (), "refused", error=str(error)))
         except Exception:  # noqa: BLE001 - the request's end, not that of all others

@@ -76,6 +76,11 @@ class FrontEndProcess:
 
     async def start(self) -> None:
         """Take requests. Raises GatewayError where the child cannot listen, or does not start."""
+        await self.listening()
+        self._orders.outbox.put(m.Serve())
+
+    async def listening(self) -> None:
+        """Wait until its ports are bound; raises as `start`."""
         try:
             listening = await asyncio.wait_for(self._listening, _START_TIMEOUT_S)
         except TimeoutError as error:
@@ -83,7 +88,6 @@ class FrontEndProcess:
             self._child.kill()
             raise GatewayError(f"the front end did not start in {_START_TIMEOUT_S} s") from error
         self.port, self.listen_port = listening.port, listening.listen_port
-        self._orders.outbox.put(m.Serve())
 
     async def stop(self, grace_s: float) -> None:
         """See `Gateway.stop`; the child has ended afterwards."""

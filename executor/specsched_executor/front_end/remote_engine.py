@@ -36,8 +36,9 @@ class _Open:
 class RemoteEngine:
     """An EngineApi over a connection, which is read on the event loop that made it.
 
-    A request that the engine refuses ends with the reason "refused". on_message: told of what is
-    meant for somebody else; on_end: called once the engine's process has closed the connection.
+    A request that the engine refuses ends with the reason "refused" or "duplicate". on_message:
+    told of what is meant for somebody else; on_end: called once the engine's process has closed the
+    connection.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class RemoteEngine:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._open: dict[int, _Open] = {}
+        self._keys: dict[str, int] = {}
         self._asked: dict[int, Future[Any]] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(connection.fileno(), self._read)
@@ -65,11 +67,18 @@ class RemoteEngine:
         """See EngineApi; on the event loop."""
         key = next(self._numbers)
         self._open[key] = _Open(request, sink, request.sampling.n)
+        self._keys[request.request_id] = key
         self.send(m.Submit(key, request))
 
     def abort(self, request_id: str) -> None:
-        """See EngineApi."""
-        self.send(m.Abort(request_id))
+        """See EngineApi; on the event loop."""
+        key = self._keys.get(request_id)
+        if key is not None:
+            self.send(m.Abort(key, request_id))
+
+    def abort_elsewhere(self, request_id: str) -> None:
+        """End a request early that came through any front end of the engine."""
+        self.send(m.AbortElsewhere(request_id))
 
     def stats(self) -> EngineStats:
         """See EngineApi; waits for the answer, so not on the event loop."""
@@ -135,6 +144,8 @@ class RemoteEngine:
             return
         it.num_tokens[delta.index] = delta.num_output_tokens
         it.num_left -= delta.finish_reason is not None
-        if not it.num_left or delta.finish_reason == "refused":
+        if not it.num_left or delta.finish_reason in {"refused", "duplicate"}:
             del self._open[key]
+            if self._keys.get(delta.request_id) == key:  # not that of a later request of this id
+                del self._keys[delta.request_id]
         it.sink(delta)

@@ -16,7 +16,8 @@ from specsched_executor.gateway.errors import (
     OverloadedError,
     UnsupportedCallError,
 )
-from specsched_executor.gateway.server import Gateway, build_server, check_port
+from specsched_executor.gateway.ports import ReservedPorts, check_port
+from specsched_executor.gateway.server import Gateway, build_server
 
 __all__ = [
     "DuplicateRequestError",
@@ -28,6 +29,7 @@ __all__ = [
     "GenerationFailedError",
     "NotServingError",
     "OverloadedError",
+    "ReservedPorts",
     "ServedModel",
     "Tokenizer",
     "UnsupportedCallError",

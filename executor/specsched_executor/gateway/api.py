@@ -93,12 +93,12 @@ class EngineApi(Protocol):
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
         """Queue a request; `sink` gets its deltas, the last one with a finish_reason.
 
-        Raises RequestError for a request that can never be served as asked, or ends it with the
-        reason "refused" and that error.
+        Raises RequestError for a request that can never be served as asked, or ends it with
+        that error and the reason "refused", or "duplicate" for an id that is in use.
         """
 
     def abort(self, request_id: str) -> object:
-        """End a request early (its last delta says "abort"); unknown ids are ignored."""
+        """End a request submitted here (its last delta says "abort"); other ids are ignored."""
 
     def stats(self) -> EngineStats:
         """The load now; any thread that may wait for it."""

@@ -14,7 +14,8 @@ class GatewayConfig:
 
     host: a loopback address or "localhost". port: 0 takes a free one. listen: another address to
     serve on, by mutual TLS if there are files for it; who chose it has checked that it may be plain
-    text otherwise. max_open_requests: requests
+    text otherwise. shares_port: whether other gateways listen there too, each taking some of the
+    connections; for `ReservedPorts` to set. max_open_requests: requests
     running or queued at once; more are refused with RESOURCE_EXHAUSTED. max_message_bytes: of one
     message, either way. max_chunks_per_second: stream messages of all requests together, so that
     with n streams each gets one every n / max_chunks_per_second seconds with all tokens since.
@@ -26,6 +27,7 @@ class GatewayConfig:
     port: int = 50051
     listen: TcpAddress | None = None
     tls: TlsFiles | None = None
+    shares_port: bool = False
     max_open_requests: int = 1024
     max_message_bytes: int = 4 * 1024 * 1024
     max_chunks_per_second: int = 4_000

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-import socket
+from collections.abc import Callable
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
 from specsched_protocol.grpc_status import StatusInterceptor
-from specsched_protocol.tcp import TcpAddress
 from specsched_protocol.v1 import executor_pb2_grpc
 
 from specsched_executor.gateway import counters_servicer
 from specsched_executor.gateway.api import EngineApi, ServedModel, Tokenizer
 from specsched_executor.gateway.config import GatewayConfig
-from specsched_executor.gateway.errors import STATUS_OF, GatewayError
+from specsched_executor.gateway.errors import STATUS_OF
+from specsched_executor.gateway.ports import cannot_listen, cannot_listen_there
 from specsched_executor.gateway.servicer import VllmEngineServicer
 from specsched_executor.gateway.sessions import Sessions
 from specsched_executor.gateway.streams import StreamHub
@@ -91,16 +90,18 @@ def build_server(
     *,
     tracer: RequestTracer | None = None,
     meter: RequestMeter | None = None,
+    abort_elsewhere: Callable[[str], object] | None = None,
 ) -> Gateway:
     """Make the gateway of an engine, bound to its port; call it on the loop that will run it.
 
+    abort_elsewhere: aborts a request that came through another gateway of the engine, by its id.
     Raises GatewayError when the address cannot be bound.
     """
     services = (SERVICE_NAME, counters_servicer.SERVICE_NAME)
     statuses = StatusInterceptor(services, STATUS_OF, log_owner="executor", logs_refusals=False)
     server = grpc.aio.server(interceptors=[statuses], options=_options(config))
     hub = StreamHub(config.max_chunks_per_second)
-    sessions = Sessions(engine, hub, config.max_open_requests, meter)
+    sessions = Sessions(engine, hub, config.max_open_requests, meter, abort_elsewhere)
     vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(
         VllmEngineServicer(engine, sessions, model, tokenizer, tracer), server
     )
@@ -120,46 +121,11 @@ def build_server(
     return gateway
 
 
-def check_port(config: GatewayConfig) -> None:
-    """Raise GatewayError where an address is taken or may not be had, long before it is bound."""
-    try:
-        _check_free(config.host, config.port)
-    except OSError as error:
-        raise _cannot_listen(config, str(error.strerror).lower()) from error
-    if config.listen is not None:
-        try:
-            _check_free(config.listen.host, config.listen.port)
-        except OSError as error:
-            raise _cannot_listen_there(config.listen, error) from error
-
-
-def _check_free(host: str, port: int) -> None:
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, address in addresses:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
-            try:
-                probe.bind(address)
-            except OSError as error:
-                if error.errno in {errno.EADDRINUSE, errno.EACCES}:
-                    raise
-
-
-def _cannot_listen_there(address: TcpAddress, error: Exception) -> GatewayError:
-    return GatewayError(f"cannot listen on {address} (--listen): {error}")
-
-
-def _cannot_listen(config: GatewayConfig, reason: str) -> GatewayError:
-    return GatewayError(
-        f"cannot listen on {config.address}: {reason}; accepted: a free port (--port), 0 for any"
-    )
-
-
 def _bind(server: grpc.aio.Server, config: GatewayConfig) -> int:
     try:
         return server.add_insecure_port(config.address)
     except RuntimeError as error:
-        raise _cannot_listen(config, "address already in use") from error
+        raise cannot_listen(config, "address already in use") from error
 
 
 def _bind_listen(server: grpc.aio.Server, config: GatewayConfig) -> int | None:
@@ -174,7 +140,7 @@ def _bind_listen(server: grpc.aio.Server, config: GatewayConfig) -> int | None:
         )
         return server.add_secure_port(str(config.listen), credentials)
     except (RuntimeError, OSError) as error:
-        raise _cannot_listen_there(config.listen, error) from error
+        raise cannot_listen_there(config.listen, error) from error
 
 
 def _options(config: GatewayConfig) -> list[tuple[str, int]]:
@@ -183,8 +149,8 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", config.max_message_bytes),
         # A few calls beside the open requests, so that health and load can always be asked.
         ("grpc.max_concurrent_streams", config.max_open_requests + 64),
-        # Two executors on one port would share its requests in silence.
-        ("grpc.so_reuseport", 0),
+        # Two executors on one port would share its requests in silence: see `ReservedPorts`.
+        ("grpc.so_reuseport", int(config.shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
         ("grpc.keepalive_permit_without_calls", 1),

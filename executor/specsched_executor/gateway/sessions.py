@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from specsched_executor.core import GenerationRequest, RequestError, TokenDelta
 from specsched_executor.gateway.api import EngineApi
@@ -30,9 +30,11 @@ class Sessions:
         hub: StreamHub,
         max_open_requests: int,
         meter: RequestMeter | None = None,
+        abort_elsewhere: Callable[[str], object] | None = None,
     ) -> None:
         self._meter = meter or RequestMeter()
         self._engine = engine
+        self._abort_elsewhere = abort_elsewhere
         self._hub = hub
         self._max_open_requests = max_open_requests
         self._open: set[str] = set()
@@ -81,9 +83,9 @@ class Sessions:
         try:
             with self._meter.request(request) as times:
                 async for delta in stream:
-                    if delta.finish_reason == "refused":
+                    if (refusal := _refusal(delta)) is not None:
                         num_running = times.num_open = 0
-                        raise RequestError(delta.error)
+                        raise refusal
                     times.receive(delta)
                     self._unstarted_prompt_tokens.pop(request.request_id, None)
                     num_running -= delta.finish_reason is not None
@@ -99,9 +101,11 @@ class Sessions:
             self._unstarted_prompt_tokens.pop(request.request_id, None)
 
     def abort(self, request_id: str) -> None:
-        """End a request of this gateway; ids that are not open are ignored."""
+        """End a request early, of this gateway or another one; ids of none are ignored."""
         if request_id in self._open:
             self._engine.abort(request_id)
+        elif self._abort_elsewhere is not None:
+            self._abort_elsewhere(request_id)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until no request is open, for `timeout_s` seconds; then abort those that are.
@@ -125,3 +129,13 @@ class Sessions:
             raise OverloadedError(
                 f"{len(self._open)} requests are open; accepted: {self._max_open_requests} at once"
             )
+
+
+def _refusal(delta: TokenDelta) -> Exception | None:
+    """What an engine in another process had against the request."""
+    match delta.finish_reason:
+        case "refused":
+            return RequestError(delta.error)
+        case "duplicate":
+            return DuplicateRequestError(delta.error)
+    return None

@@ -15,7 +15,7 @@ from specsched_protocol.sd_notify import Notifier, feed_watchdog
 from specsched_protocol.tcp import TcpAddress
 
 from specsched_executor.config import ExecutorConfig
-from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
+from specsched_executor.front_end import FrontEndProcess, FrontEnds, FrontEndSetup
 from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.gateway import Gateway, GatewayError, build_server
 from specsched_executor.model import ModelLoadError
@@ -32,6 +32,8 @@ from .web import PREFERRED_PORT, serving_http
 __all__ = ["serve"]
 
 _log = structlog.get_logger(__name__)
+
+_FrontEnd = Gateway | FrontEndProcess | FrontEnds
 
 _CANNOT_START = 2
 _FAILED = 1
@@ -132,14 +134,15 @@ def _gateway(
     tracer: RequestTracer,
     meter: RequestMeter,
     on_failure: Callable[[], None],
-) -> Gateway | FrontEndProcess:
-    """In a process of its own where the options say so; its end is told to `on_failure`."""
+) -> _FrontEnd:
+    """In processes of their own where the options say so; `on_failure` is told of any end."""
     model = served_model(config, executor.loaded, executor.sizes)
     tokenizer = executor.loaded.tokenizer
     options = gateway_config(config)
-    if config.front_end == "process" or (config.front_end == "auto" and executor.runs_on_gpu):
+    if count := config.num_front_ends(is_on_gpu=executor.runs_on_gpu):
         setup = FrontEndSetup(config, options, model, tokenizer.backend, tokenizer.files())
-        return FrontEndProcess(executor.engine, setup, executor.schedulers, meter, on_failure)
+        parts = (executor.engine, setup, executor.schedulers, meter, on_failure)
+        return FrontEndProcess(*parts) if count == 1 else FrontEnds(*parts, count=count)
     return build_server(
         executor.engine,
         model,
@@ -187,7 +190,7 @@ async def _first_of(*events: asyncio.Event) -> None:
         each.cancel()
 
 
-async def _drain(gateway: Gateway | FrontEndProcess, executor: Executor, timeout_s: float) -> None:
+async def _drain(gateway: _FrontEnd, executor: Executor, timeout_s: float) -> None:
     stats = executor.engine.stats()
     _log.info(
         "draining",

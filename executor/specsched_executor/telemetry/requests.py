@@ -39,6 +39,24 @@ class RequestMeter:
         self.latency_s = Histogram(_LATENCY)
         self.num_prompt_tokens = 0
         self.num_finished: Counter[str] = Counter()
+        self._parts: tuple[RequestMeter, ...] = ()
+
+    def part(self) -> RequestMeter:
+        """A new meter that `total` counts too, for another gateway of the engine."""
+        part = RequestMeter()
+        self._parts += (part,)
+        return part
+
+    def total(self) -> RequestMeter:
+        """What this meter and its parts have counted by now."""
+        total = RequestMeter()
+        for meter in (self, *self._parts):
+            total.first_token_s.add(meter.first_token_s)
+            total.per_token_s.add(meter.per_token_s)
+            total.latency_s.add(meter.latency_s)
+            total.num_prompt_tokens += meter.num_prompt_tokens
+            total.num_finished += meter.num_finished
+        return total
 
     @contextmanager
     def request(self, request: GenerationRequest) -> Iterator[RequestTimes]:

@@ -61,7 +61,7 @@ class ExecutorTelemetry:
         out = Exposition(m.CATALOGUE, self._labels)
         stats = self._engine.stats()
         _load(out, stats)
-        _requests(out, self._requests)
+        _requests(out, self._requests.total())
         _speculation(out, stats, self._engine.outcomes)
         _steps(out, stats, self._engine.outcomes)
         _schedulers(out, self._links())
