@@ -102,7 +102,7 @@ def _measure(rig: Rig, case: Case, state: Path) -> SweepReport:
         policy="throughput",
         sampling=Sampling(temperature=case.temperature, max_tokens=MAX_TOKENS, ignore_eos=True),
         num_requests=NUM_REQUESTS,
-        seed=0,
+        seed=None,  # of seeded requests the drafts are other ones, and teach nothing
         timeout_s=None,
         half_width=0.015,
         min_repeats=NUM_REPEATS,
