@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelt
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import Engine
 from specsched_executor.front_end.messages import Deltas
+from specsched_executor.front_end.order_taker import sendable_stats
 from specsched_executor.front_end.outbox import Outbox
 
 from tests.executor.engine.tiny import SilentTransport, TableTarget, config, random_table
@@ -88,6 +90,16 @@ async def test_outputs_are_those_at_hand() -> None:
         for deltas in sink.deltas.values():
             counts = [delta.num_output_tokens for delta in deltas]
             assert counts == sorted(counts)
+
+
+def test_totals_are_sent_in_types_that_load_no_torch() -> None:
+    running = engine()
+    sent = pickle.dumps(sendable_stats(running))
+    assert b"specsched_executor" not in sent
+    running.stop()
+    received = pickle.loads(sent)
+    assert received.num_fallback_steps == dict(running.stats().num_fallback_steps)
+    assert received.max_tokens == running.stats().max_tokens
 
 
 @pytest.mark.parametrize("num_steps", [1, 5, 40])
