@@ -75,7 +75,7 @@ def serve(run_dir: Path, **changes) -> tuple[list[list[int]], EngineStats, str]:
 def test_greedy_tokens_do_not_depend_on_scheduling(tmp_path):
     off, unscheduled, _ = serve(tmp_path / "off", scheduler="off", fallback="fixed(3)")
     assert unscheduled.num_verified_tokens > 0
-    for policy in ("threshold(0.3)", "fixed(1)"):
+    for policy in ("threshold(0.05)", "fixed(1)"):
         options = {"scheduler": "in-process", "policy": policy, "profile": "quick"}
         on, stats, backend = serve(tmp_path / policy, **options)
         assert on == off
