@@ -136,6 +136,7 @@ def _draw_budget(axes: Axes, label: str, curve: Curve) -> None:
         if isinstance(load, ClosedLoop) and (budget := budget_per_request(variant)) is not None
     ]
     if points:
+        points.sort()  # measured in any order
         along_concurrency(axes)
         axes.plot([x for x, _ in points], [y for _, y in points], "o-", label=label)
 
@@ -147,6 +148,7 @@ def _draw_ratios(axes: Axes, label: str, curve: list[Comparison]) -> None:
     ]
     if not points:
         return
+    points.sort(key=lambda point: point[0])
     means = [ratio.mean for _, ratio in points]
     # Where there is one round only, nothing is known of the spread.
     below = [0.0 if ratio.low is None else ratio.mean - ratio.low for _, ratio in points]

@@ -28,7 +28,7 @@ def draw_verdicts(document: Mapping[str, Any], directory: Path) -> list[Path]:
 
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
-    results = document["results"]
+    results = sorted(document["results"], key=_users)  # measured in any order
     for name in results[0]["verdict"]["scheduled_to_static"]:
         points = [(_users(r), r["verdict"]["scheduled_to_static"][name]) for r in results]
         axes.plot([x for x, _ in points], [p["mean"] for _, p in points], lw=1, label=f"to {name}")
