@@ -8,7 +8,6 @@ import numpy as np
 from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._order import Choice
-from specsched_scheduler.decision.anticipation import fill_pull, learn_survivals
 from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, Workspace
 
@@ -83,25 +82,15 @@ def summarise_batch(step: StepInput) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _learn_row(  # noqa: PLR0917 - single arrays, or it would not be inlined
-    values: Any,
-    length: int,
-    position_sum: Any,
-    position_count: Any,
-    survival_sum: Any,
-    survival_count: Any,
-) -> Any:
+def _learn_row(values: Any, length: int, position_sum: Any, position_count: Any) -> Any:
     """Add the valid values of a row to this step's sums; returns how many are impossible."""
-    num_invalid, survival = 0, 1.0
+    num_invalid = 0
     for position in range(length):
         value = np.float64(values[position])
         is_valid = 0.0 <= value <= 1.0
         position_sum[position] += value if is_valid else 0.0
         position_count[position] += 1.0 if is_valid else 0.0
         num_invalid += not is_valid
-        survival *= value
-        survival_sum[position] += survival if num_invalid == 0 else 0.0
-        survival_count[position] += 1.0 if num_invalid == 0 else 0.0
     return num_invalid
 
 
@@ -117,22 +106,18 @@ def _update_running_mean(prior: RunningMean, workspace: Workspace) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _emit_row(  # noqa: PLR0917 - as above
-    values: Any, length: int, weight: float, out: Any, survivals: Any, past: Any, pull: Any
-) -> Any:
+def _emit_row(values: Any, length: int, weight: float, out: Any, survivals: Any) -> Any:
     """Append a row's positive gains to `out` (a prefix, for survival never rises); its survivals.
 
-    values and survivals may be the same memory. past, pull: see anticipation. Returns (number of
-    positive gains, survival sum).
+    values and survivals may be the same memory. Returns (number of positive gains, survival sum).
     """
     survival, survival_sum, num_gains = 1.0, 0.0, 0
     for position in range(length):
         survival = survival * values[position]
-        expected = survival + pull[position] * (past[position] - survival)
-        gain = weight * expected
-        survivals[position] = expected
+        gain = weight * survival
+        survivals[position] = survival
         out[position] = gain
-        survival_sum += expected
+        survival_sum += survival
         num_gains += gain > 0.0
     return num_gains, survival_sum
 
@@ -163,31 +148,18 @@ def _count_above(step: StepInput, max_verify_len: int, threshold: float, surviva
 
 
 @njit(cache=True, nogil=True)
-def collect_gains(  # noqa: PLR0917 - what a step is decided by
-    step: StepInput,
-    max_verify_len: int,
-    threshold: float,
-    num_anticipating: int,
-    prior: RunningMean,
-    workspace: Workspace,
+def collect_gains(
+    step: StepInput, max_verify_len: int, threshold: float, prior: RunningMean, workspace: Workspace
 ) -> Any:
     """Gains of the step; workspace.survival[r] holds the survivals of row r.
 
     Rows that need the prior wait until it has seen the valid values of this step. threshold: above
-    1 it counts nothing. num_anticipating: N for survivals as anticipated, -1 as they are. Helpers
-    called per row take single arrays, or they would not be inlined.
+    1 it counts nothing. Helpers called per row take single arrays, or they would not be inlined.
     """
     max_draft_tokens = step.confidence.shape[1]
     position_sum, position_count = workspace.position_sum, workspace.position_count
-    survival_sums, survival_count = workspace.survival_sum, workspace.survival_count
-    past, pull = workspace.past_survival, workspace.pull
     position_sum[:] = 0.0
     position_count[:] = 0.0
-    survival_sums[:] = 0.0
-    survival_count[:] = 0.0
-    pull[:] = 0.0
-    if num_anticipating >= 0:
-        fill_pull(num_anticipating, prior, past, pull)
     num_drafts, num_gains, survival_sum = 0, 0, 0.0
     num_pending, num_repaired, num_prior_rows = 0, 0, 0
     for row in range(step.num_requests):
@@ -197,22 +169,16 @@ def collect_gains(  # noqa: PLR0917 - what a step is decided by
         values = step.confidence[row]
         is_absent = step.has_confidence[row] == 0
         num_prior_rows += is_absent and present > 0
-        num_invalid = 0
-        if not is_absent:
-            num_invalid = _learn_row(
-                values, present, position_sum, position_count, survival_sums, survival_count
-            )
-        if is_absent or num_invalid > 0:
+        if is_absent or _learn_row(values, present, position_sum, position_count) > 0:
             workspace.pending[num_pending] = row
             num_pending += 1
             continue
         weight = _sane_weight(step.weight[row])
         out, survivals = workspace.gain[num_gains:], workspace.survival[row]
-        row_gains, row_sum = _emit_row(values, length, weight, out, survivals, past, pull)
+        row_gains, row_sum = _emit_row(values, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     _update_running_mean(prior, workspace)
-    learn_survivals(prior, survival_sums, survival_count)
     for index in range(num_pending):
         row = workspace.pending[index]
         present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
@@ -221,7 +187,7 @@ def collect_gains(  # noqa: PLR0917 - what a step is decided by
         num_repaired += _repair_row(values, present, is_absent, prior.mean, survivals)
         length, weight = min(present, max_verify_len), _sane_weight(step.weight[row])
         out = workspace.gain[num_gains:]
-        row_gains, row_sum = _emit_row(survivals, length, weight, out, survivals, past, pull)
+        row_gains, row_sum = _emit_row(survivals, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     num_above = 0

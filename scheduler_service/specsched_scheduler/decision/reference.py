@@ -5,9 +5,8 @@
     price(B) = max(table(B) + context_ms, table(B) / 10)
     ratio(B) = (W + sum of the B largest gains) / price(B)
 
-`throughput` and `slo` take survivals as anticipated, see `decision.anticipation`. Sums in float64:
-W in row order, gains in rank order. Only positive gains count: a draft that cannot survive is never
-worth a row, not even a free one. Rank: gain, then position, then row.
+Sums in float64: W in row order, gains in rank order. Only positive gains count: a draft that cannot
+survive is never worth a row, not even a free one. Rank: gain, then position, then row.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from specsched_scheduler.decision.anticipation import learn_survivals, pulls
 from specsched_scheduler.decision.cost import BOUND_MARGIN, MIN_PRICE_MS, CostTable
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, new_running_mean
@@ -31,13 +29,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """confidence: float64 [R, k], every value valid. past, pull: float64 [k], see anticipation.
-    is_present: bool [R, k], drafts that exist in rows that sample. num_repaired: single values
-    replaced. num_prior_rows: rows that had none."""
+    """confidence: float64 [R, k], every value valid. is_present: bool [R, k], drafts that exist in
+    rows that sample. num_repaired: single values replaced. num_prior_rows: rows that had none."""
 
     confidence: Floats
-    past: Floats
-    pull: Floats
     is_present: npt.NDArray[np.bool_]
     num_repaired: int
     num_prior_rows: int
@@ -55,16 +50,9 @@ def repair(inputs: DecisionInputs, prior: RunningMean | None = None) -> Repaired
     is_present = inputs.samples[:, None] & (positions < inputs.num_draft_tokens[:, None])
     has_row = inputs.has_confidence[:, None]
     is_valid = has_row & (confidence >= 0.0) & (confidence <= 1.0)
-    past, pull = pulls(int(inputs.samples.sum()), prior)
-    is_known = np.logical_and.accumulate(is_present & is_valid, axis=1)
-    survival = np.cumprod(np.where(is_known, confidence, 1.0), axis=1)
-    sums = _sum_in_order(np.where(is_known, survival, 0.0))
-    learn_survivals(prior, sums, is_known.sum(axis=0).astype(np.float64))
     _update(prior, np.where(is_present & is_valid, confidence, 0.0), is_present & is_valid)
     return Repaired(
         confidence=np.where(is_valid, confidence, prior.mean),
-        past=past,
-        pull=pull,
         is_present=is_present,
         num_repaired=int((is_present & has_row & ~is_valid).sum()),
         num_prior_rows=int((is_present.any(axis=1) & ~inputs.has_confidence).sum()),
@@ -134,17 +122,11 @@ class StepView:
     """
 
     def __init__(
-        self,
-        inputs: DecisionInputs,
-        table: CostTable,
-        prior: RunningMean | None = None,
-        *,
-        anticipates: bool = False,
+        self, inputs: DecisionInputs, table: CostTable, prior: RunningMean | None = None
     ) -> None:
         self.inputs = inputs
         self.table = table
         self.repaired = repair(inputs, prior)
-        self._anticipates = anticipates
 
     @property
     def has_model(self) -> bool:
@@ -155,8 +137,6 @@ class StepView:
     def survival(self) -> Floats:
         """float64 [R, k]; 0 where there is no draft."""
         survival = np.cumprod(self.repaired.confidence, axis=1)
-        if self._anticipates:
-            survival = survival + self.repaired.pull * (self.repaired.past - survival)
         return np.where(self.repaired.is_present, survival, 0.0)
 
     @cached_property

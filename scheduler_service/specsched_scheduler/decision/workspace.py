@@ -10,7 +10,6 @@ import numpy.typing as npt
 __all__ = [
     "MEMORY_SAMPLES",
     "NUM_BUCKETS",
-    "SURVIVAL_MEMORY",
     "RunningMean",
     "Workspace",
     "new_running_mean",
@@ -20,33 +19,26 @@ __all__ = [
 MEMORY_SAMPLES = 4096.0
 """Most samples a running mean weighs its past with, so that it follows a changing load."""
 
-SURVIVAL_MEMORY = 512.0
-"""The same for survivals: where it counts, at a few requests, these are a second or two."""
-
 NUM_BUCKETS = 1024
 """Most buckets that the budget search sorts gains into."""
 
 
 class RunningMean(NamedTuple):
-    """Mean confidence and mean survival of each draft position over the steps seen so far.
+    """Mean confidence of each draft position over the steps seen so far.
 
-    mean, num_samples: float64 [k]; where nothing valid was seen yet they are 0.5 and 0. survival,
-    num_survivals: float64 [k], of the products up to a position. All are updated in place by every
-    decision, so that a fresh one gives the stateless answer.
+    mean, num_samples: float64 [k]; where nothing valid was seen yet they are 0.5 and 0.
+    Both are updated in place by every decision, so that a fresh one gives the stateless answer.
     """
 
     mean: npt.NDArray[np.float64]
     num_samples: npt.NDArray[np.float64]
-    survival: npt.NDArray[np.float64]
-    num_survivals: npt.NDArray[np.float64]
 
 
 class Workspace(NamedTuple):
     """Scratch memory for steps of at most R requests with k draft positions, n = R * k.
 
     gain, ordered: float64 [n + k]; key: uint16 [n + k]; survival: float64 [R, k]; pending: int32
-    [R]; position_sum, position_count, survival_sum, survival_count, past_survival, pull: float64
-    [k]. Per bucket of gains,
+    [R]; position_sum, position_count: float64 [k]. Per bucket of gains,
     [NUM_BUCKETS]: bucket_count int64, bucket_sum float64; bucket_rank int64 and bucket_base
     float64, how many gains and what sum lie before it; bucket_slot int64, where its gains go in
     `ordered`; bucket_state int8.
@@ -59,10 +51,6 @@ class Workspace(NamedTuple):
     pending: npt.NDArray[np.int32]
     position_sum: npt.NDArray[np.float64]
     position_count: npt.NDArray[np.float64]
-    survival_sum: npt.NDArray[np.float64]
-    survival_count: npt.NDArray[np.float64]
-    past_survival: npt.NDArray[np.float64]
-    pull: npt.NDArray[np.float64]
     bucket_count: npt.NDArray[np.int64]
     bucket_sum: npt.NDArray[np.float64]
     bucket_rank: npt.NDArray[np.int64]
@@ -73,12 +61,7 @@ class Workspace(NamedTuple):
 
 def new_running_mean(max_draft_tokens: int) -> RunningMean:
     """The state before any confidence was seen."""
-    return RunningMean(
-        mean=np.full(max_draft_tokens, 0.5),
-        num_samples=np.zeros(max_draft_tokens),
-        survival=np.zeros(max_draft_tokens),
-        num_survivals=np.zeros(max_draft_tokens),
-    )
+    return RunningMean(mean=np.full(max_draft_tokens, 0.5), num_samples=np.zeros(max_draft_tokens))
 
 
 def new_workspace(max_requests: int, max_draft_tokens: int) -> Workspace:
@@ -92,10 +75,6 @@ def new_workspace(max_requests: int, max_draft_tokens: int) -> Workspace:
         pending=np.zeros(max_requests + 1, dtype=np.int32),
         position_sum=np.zeros(max_draft_tokens),
         position_count=np.zeros(max_draft_tokens),
-        survival_sum=np.zeros(max_draft_tokens),
-        survival_count=np.zeros(max_draft_tokens),
-        past_survival=np.zeros(max_draft_tokens),
-        pull=np.zeros(max_draft_tokens),
         bucket_count=np.zeros(NUM_BUCKETS, dtype=np.int64),
         bucket_sum=np.zeros(NUM_BUCKETS),
         bucket_rank=np.zeros(NUM_BUCKETS, dtype=np.int64),
