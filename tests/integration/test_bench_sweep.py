@@ -24,6 +24,10 @@ COMMAND = str(Path(sys.executable).with_name("specsched"))
 START_TIMEOUT_S = 240.0
 
 
+NUM_TOKENS = 40
+"""Of an answer: repeats long enough that a signal meets a sweep that goes on."""
+
+
 @pytest.fixture(scope="module")
 def processes(
     tmp_path_factory: pytest.TempPathFactory,
@@ -56,7 +60,7 @@ def test_sweep_goes_on_after_an_interrupt(
         COMMAND, "bench", "sweep", "--prompts", str(prompts), "--output", str(folder),
         "--target", executor.target, "--scheduler", scheduler.target,
         "--concurrency", "2", "--fixed", "3", "--min-repeats", "4", "--max-repeats", "4",
-        "--max-tokens", "6", "--num-requests", "2", "--ignore-eos", "--json",
+        "--max-tokens", str(NUM_TOKENS), "--num-requests", "2", "--ignore-eos", "--json",
     ]  # fmt: skip
     state = folder / "state.jsonl"
     interrupted = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -88,7 +92,7 @@ def test_sweep_goes_on_after_an_interrupt(
     assert list(variants) == ["off", "fixed(3)", "throughput"]
     for each in variants.values():
         assert len(each["rounds"]) == 4
-        assert each["summary"]["num_output_tokens"] == 4 * 2 * 6
+        assert each["summary"]["num_output_tokens"] == 4 * 2 * NUM_TOKENS
     verdict = result["verdict"]
     assert set(verdict["scheduled_to_static"]) == {"off", "fixed(3)"}
     assert verdict["best_static"]["scheduled_to_best"]["num_pairs"] == verdict["num_repeats"] == 4
