@@ -19,6 +19,7 @@ from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
 from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.drafting import NewDrafts
 from specsched_executor.engine.fallback import Allowance
+from specsched_executor.engine.logprobs import are_finite
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import PassOutcome
 from specsched_executor.sampling import Verification
@@ -142,8 +143,9 @@ class DeviceRunner:
             for name in ("verify_lens", "num_accepted", "faulty", "token_ids")
         )
         told = launched.told
-        if told is not None:
-            faulty[told.faulty_prompts()] = True
+        prompt_logprobs = {} if told is None else told.of_prompts()
+        for index, values in prompt_logprobs.items():
+            faulty[index] |= not are_finite(values)
         rows = np.zeros(len(verify_lens) + 1, dtype=np.int64)
         np.cumsum(batch.num_base_rows + verify_lens, out=rows[1:])
         verification = Verification(
@@ -158,7 +160,7 @@ class DeviceRunner:
             output=TargetOutput(torch.empty(0, 0)),
             verify_ms=launched.timeline.verify_ms,
             logprobs={} if told is None else told.of_outputs(num_accepted),
-            prompt_logprobs={} if told is None else told.of_prompts(),
+            prompt_logprobs=prompt_logprobs,
             padded_num_rows=launched.padded_rows,
         )
         return outcome, self._new_drafts(launched)

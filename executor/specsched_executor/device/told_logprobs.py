@@ -14,9 +14,10 @@ import torch
 
 from specsched_executor.core import TokenLogprobs
 from specsched_executor.engine.batch import StepBatch
-from specsched_executor.engine.logprobs import LogprobsOf, PromptRows, are_finite
+from specsched_executor.engine.logprobs import LogprobsOf, PromptRows
+from specsched_executor.sampling import RowLogprobs
 
-__all__ = ["RowLogprobs", "ToldLogprobs", "WantedLogprobs"]
+__all__ = ["ToldLogprobs", "WantedLogprobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +76,6 @@ class WantedLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLogprobs:
-    """Natural logarithms of the target's own probabilities in m rows.
-
-    chosen: float32 [m], of the row's token. top_ids int64, top float32 [m, n]: of the likeliest n.
-    NaN where a row holds NaN or infinity.
-    """
-
-    chosen: torch.Tensor
-    top_ids: torch.Tensor
-    top: torch.Tensor
-
-    @classmethod
-    def of(cls, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> RowLogprobs:
-        """logits: float32 [m, V]; token_ids: int64 [m]. Nothing is read back."""
-        normalizer = torch.logsumexp(logits, dim=-1, keepdim=True)
-        normalizer = normalizer.masked_fill(~normalizer.isfinite(), torch.nan)
-        top = torch.topk(logits, min(num_top, logits.shape[1]), dim=-1)
-        chosen = (logits.gather(1, token_ids[:, None]) - normalizer)[:, 0]
-        return cls(chosen, top.indices, top.values - normalizer)
-
-    def to_host(self) -> RowLogprobs:
-        """A copy in pinned memory, complete when the stream has come to it."""
-        return RowLogprobs(*(_to_host(each) for each in (self.chosen, self.top_ids, self.top)))
-
-    def row(self, index: int, num_top: int) -> TokenLogprobs:
-        """One row as it is told; host memory only."""
-        return TokenLogprobs(
-            float(self.chosen[index]),
-            tuple(self.top_ids[index, :num_top].tolist()),
-            tuple(self.top[index, :num_top].tolist()),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ToldLogprobs:
     """What a step tells, on the device or on the host."""
 
@@ -127,37 +94,26 @@ class ToldLogprobs:
         """Of the committed tokens of each request: num_accepted int32 [R] + 1."""
         if self.outputs is None:
             return {}
-        told, per_request = {}, len(self.outputs.chosen) // len(self.wanted.outputs)
-        for place, (index, num_top) in enumerate(self.wanted.outputs.items()):
-            first = place * per_request
-            rows = range(first, first + int(num_accepted[index]) + 1)
-            told[index] = [self.outputs.row(row, num_top) for row in rows]
-        return told
+        wanted = self.wanted.outputs
+        per_request = len(self.outputs.chosen) // len(wanted)
+        told = self.outputs.told([num for num in wanted.values() for _ in range(per_request)])
+        firsts = range(0, len(told), per_request)
+        return {
+            index: told[first : first + int(num_accepted[index]) + 1]
+            for index, first in zip(wanted, firsts, strict=True)
+        }
 
     def of_prompts(self) -> LogprobsOf:
         """Of the prompt tokens of each request that this step passed."""
         told: dict[int, list[TokenLogprobs]] = {}
         if self.prompts is not None:
-            of_rows = zip(
-                self.wanted.prompts.entry_indexes, self.wanted.prompts.num_top, strict=True
-            )
-            for row, (index, num_top) in enumerate(of_rows):
-                told.setdefault(index, []).append(self.prompts.row(row, num_top))
+            rows = self.prompts.told(self.wanted.prompts.num_top)
+            for index, row in zip(self.wanted.prompts.entry_indexes, rows, strict=True):
+                told.setdefault(index, []).append(row)
         return told
-
-    def faulty_prompts(self) -> list[int]:
-        """Indexes of requests whose prompt met logits that were not finite."""
-        return [index for index, told in self.of_prompts().items() if not are_finite(told)]
 
 
 def _on(device: torch.device, values: list[int]) -> torch.Tensor:
     """int64, without waiting for what the device does."""
     made = torch.tensor(values, dtype=torch.int64)
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
-
-
-def _to_host(values: torch.Tensor) -> torch.Tensor:
-    if values.device.type == "cpu":
-        return values
-    copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    return copy.copy_(values, non_blocking=True)

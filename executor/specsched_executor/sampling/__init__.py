@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specsched_executor.sampling.distribution import draw, target_distribution
 from specsched_executor.sampling.logit_rules import LogitRules, alters_logits, suppress_early_stops
-from specsched_executor.sampling.logprobs import token_logprobs
+from specsched_executor.sampling.logprobs import RowLogprobs, token_logprobs
 from specsched_executor.sampling.params import SamplingTensors, validate_sampling
 from specsched_executor.sampling.uniforms import (
     SEED_BITS,
@@ -22,6 +22,7 @@ __all__ = [
     "SEED_BITS",
     "LogitRules",
     "Purpose",
+    "RowLogprobs",
     "SamplingTensors",
     "Verification",
     "VerificationInputs",

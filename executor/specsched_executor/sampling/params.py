@@ -102,11 +102,6 @@ class SamplingTensors:
     seeds: torch.Tensor
     keeps_own_sample: torch.Tensor
 
-    @property
-    def draft_temperature(self) -> torch.Tensor:
-        """float32 [R]: what drafts are drawn at; 0 where chance would only lower acceptance."""
-        return torch.where(self.keeps_own_sample, 0.0, self.temperature)
-
     @classmethod
     def of(cls, params: Sequence[SamplingParams], seeds: Sequence[int]) -> SamplingTensors:
         """Gather the parameters of requests in batch order; `seeds` are the resolved ones."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from specsched_executor.device.told_logprobs import RowLogprobs
 from specsched_executor.drafters import NgramDrafter, NoDrafter
-from specsched_executor.sampling import token_logprobs
+from specsched_executor.sampling import RowLogprobs, token_logprobs
 
 from tests.executor.device.tiny import DeviceDriver, DeviceTableDrafter, PaddedTarget
 from tests.executor.engine.test_logprobs import VOCAB, check, raw_logprobs, told
@@ -93,7 +92,7 @@ def test_rows_are_those_of_the_host():
     logits[5, 1] = torch.inf
     tokens, num_top = torch.arange(9), [3, 0, 5, 2, 1, 4, 5, 0, 2]
     rows = RowLogprobs.of(logits, tokens, max(num_top)).to_host()
-    found = [rows.row(index, num) for index, num in enumerate(num_top)]
+    found = rows.told(num_top)
     expected = token_logprobs(logits, tokens.tolist(), num_top)
     for one, other in zip(found, expected, strict=True):
         assert one.top_token_ids == other.top_token_ids
