@@ -77,8 +77,9 @@ class PipelinedLoop(RequestLoop):
         self._observe_drafts(batch)
         weights = self._weights(batch, allowance)
         lens = self._next_draft_lens(batch, allowance)
-        launched = self._runner.launch(batch, allowance, weights, lens)
-        previous, self._in_flight = self._in_flight, launched
+        previous = self._in_flight
+        launched = self._runner.launch(batch, allowance, weights, lens, previous)
+        self._in_flight = launched
         self._note_launched(launched)
         collected = None if previous is None else self._collect(previous)
         self._ask_for_next(batch, allowance)

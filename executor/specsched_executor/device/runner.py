@@ -61,7 +61,8 @@ class DeviceRunner:
         self._outputs = [
             PackedArrays(layout, host, is_pinned=is_pinned) for _ in range(_NUM_BUFFERS)
         ]
-        self._timelines = [timeline_for(step.device) for _ in range(_NUM_BUFFERS)]
+        # A step's durations may begin with the end of the one before.
+        self._timelines = [timeline_for(step.device) for _ in range(_NUM_BUFFERS + 1)]
         self._num_launched = 0
         self._prior = _Prior(step.sizes.max_draft_tokens)
 
@@ -76,15 +77,18 @@ class DeviceRunner:
         allowance: Allowance,
         weights: npt.NDArray[np.float32],
         draft_lens: Slots,
+        previous: LaunchedStep | None = None,
     ) -> LaunchedStep:
         """Queue the step; nothing waits. draft_lens: drafts wanted for each request at its end.
+        previous: the step launched before it, where that was not collected yet.
 
         A second launch is fine, a third needs the first to be collected.
         """
         index = self._num_launched % _NUM_BUFFERS
-        self._num_launched += 1
         staging, outputs = self._staging[index], self._outputs[index]
-        timeline = self._timelines[index]
+        timeline = self._timelines[self._num_launched % len(self._timelines)]
+        timeline.follow(None if previous is None else previous.timeline)
+        self._num_launched += 1
         limits = np.minimum(batch.num_draft_tokens, allowance.max_verify_len)
         staged = staging.fill(
             batch,

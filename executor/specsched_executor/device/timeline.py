@@ -1,9 +1,9 @@
-"""When the parts of a step ran on the device."""
+"""When the parts of a step ran on the device, and how long it kept the device from the next one."""
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -12,6 +12,14 @@ __all__ = ["CudaTimeline", "HostTimeline", "Timeline", "timeline_for"]
 
 class Timeline(Protocol):
     """Marks in stream order; durations are known after `wait`."""
+
+    def follow(self, previous: Any) -> None:
+        """Begin anew, behind a step that was launched and not waited for; None: behind none.
+
+        Time between the end of that step and the start of this one is this one's: the device was
+        idle, or copied, since the host needed that long for a step of its kind. `previous` must not
+        begin anew before this one's durations were read.
+        """
 
     def mark_start(self) -> None:
         """The step's inputs are there."""
@@ -30,7 +38,7 @@ class Timeline(Protocol):
 
     @property
     def verify_ms(self) -> float:
-        """From start to verified."""
+        """From start, or from the end of the step before, to verified."""
 
     @property
     def draft_ms(self) -> float:
@@ -38,23 +46,28 @@ class Timeline(Protocol):
 
 
 class CudaTimeline:
-    """CUDA events."""
+    """CUDA events. marks: start, verified, drafted."""
 
     def __init__(self) -> None:
-        self._marks = [_event(enable_timing=True) for _ in range(3)]
+        self.marks = [_event(enable_timing=True) for _ in range(3)]
         self._end = _event(enable_timing=False)
+        self._previous: CudaTimeline | None = None
+
+    def follow(self, previous: CudaTimeline | None) -> None:
+        """See Timeline."""
+        self._previous = previous
 
     def mark_start(self) -> None:
         """See Timeline."""
-        self._marks[0].record()
+        self.marks[0].record()
 
     def mark_verified(self) -> None:
         """See Timeline."""
-        self._marks[1].record()
+        self.marks[1].record()
 
     def mark_drafted(self) -> None:
         """See Timeline."""
-        self._marks[2].record()
+        self.marks[2].record()
 
     def mark_end(self) -> None:
         """See Timeline."""
@@ -67,31 +80,37 @@ class CudaTimeline:
     @property
     def verify_ms(self) -> float:
         """See Timeline."""
-        return float(self._marks[0].elapsed_time(self._marks[1]))
+        begin = self.marks[0] if self._previous is None else self._previous.marks[2]
+        return float(begin.elapsed_time(self.marks[1]))
 
     @property
     def draft_ms(self) -> float:
         """See Timeline."""
-        return float(self._marks[1].elapsed_time(self._marks[2]))
+        return float(self.marks[1].elapsed_time(self.marks[2]))
 
 
 class HostTimeline:
-    """A device that computes when it is told to."""
+    """A device that computes when it is told to. marks: as of CudaTimeline, in seconds."""
 
     def __init__(self) -> None:
-        self._marks = [0.0, 0.0, 0.0]
+        self.marks = [0.0, 0.0, 0.0]
+        self._previous: HostTimeline | None = None
+
+    def follow(self, previous: HostTimeline | None) -> None:
+        """See Timeline."""
+        self._previous = previous
 
     def mark_start(self) -> None:
         """See Timeline."""
-        self._marks[0] = time.perf_counter()
+        self.marks[0] = time.perf_counter()
 
     def mark_verified(self) -> None:
         """See Timeline."""
-        self._marks[1] = time.perf_counter()
+        self.marks[1] = time.perf_counter()
 
     def mark_drafted(self) -> None:
         """See Timeline."""
-        self._marks[2] = time.perf_counter()
+        self.marks[2] = time.perf_counter()
 
     def mark_end(self) -> None:
         """See Timeline."""
@@ -102,12 +121,13 @@ class HostTimeline:
     @property
     def verify_ms(self) -> float:
         """See Timeline."""
-        return (self._marks[1] - self._marks[0]) * 1e3
+        begin = self.marks[0] if self._previous is None else self._previous.marks[2]
+        return (self.marks[1] - begin) * 1e3
 
     @property
     def draft_ms(self) -> float:
         """See Timeline."""
-        return (self._marks[2] - self._marks[1]) * 1e3
+        return (self.marks[2] - self.marks[1]) * 1e3
 
 
 def _event(*, enable_timing: bool) -> torch.cuda.Event:
