@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specsched_executor.profiling.options import draft_lengths
+
 __all__ = ["GraphSizes", "default_rows", "parse_rows"]
 
 _MAX_DEFAULT_ROWS = 2048
@@ -32,7 +34,7 @@ class GraphSizes:
             rows=tuple(rows),
             prompt_rows=_powers(_MIN_PROMPT_ROWS, limit),
             draft_requests=_powers(1, max_requests),
-            draft_lens=_halves(max_draft_tokens),
+            draft_lens=draft_lengths(max_draft_tokens),
         )
 
 
@@ -77,11 +79,3 @@ def _powers(first: int, limit: int) -> tuple[int, ...]:
         sizes.append(size)
         size *= 2
     return (*sizes, limit)
-
-
-def _halves(longest: int) -> tuple[int, ...]:
-    """`longest` and its halves, rounded up, down to 1; rising."""
-    lens = [longest]
-    while lens[-1] > 1:
-        lens.append(-(-lens[-1] // 2))
-    return tuple(reversed(lens))

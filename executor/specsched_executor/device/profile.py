@@ -169,7 +169,7 @@ class _StepBench:
 
         def step() -> None:
             if self._host_draft is not None:
-                self._host_draft(num_requests)
+                self._host_draft(num_requests, num_tokens)
             else:
                 self._graphs.draft(num_requests, num_tokens, draws=False)
 

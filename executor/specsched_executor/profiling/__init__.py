@@ -2,7 +2,7 @@
 
 from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
 from specsched_executor.profiling.fingerprint import fingerprint
-from specsched_executor.profiling.options import ProfileOptions, default_sizes
+from specsched_executor.profiling.options import ProfileOptions, default_sizes, draft_lengths
 from specsched_executor.profiling.profiler import DraftRun, Progress, profile_model
 from specsched_executor.profiling.store import load_profile, save_profile
 
@@ -13,6 +13,7 @@ __all__ = [
     "ProfileOptions",
     "Progress",
     "default_sizes",
+    "draft_lengths",
     "fingerprint",
     "load_profile",
     "profile_model",

@@ -26,6 +26,14 @@ def default_sizes(
     return tuple(sorted({*dense, full, *tail, max_batched_tokens}))
 
 
+def draft_lengths(max_draft_tokens: int) -> tuple[int, ...]:
+    """Lengths of drafts worth profiling, rising: full ones, and ever half as long, rounded up."""
+    lengths = [max_draft_tokens]
+    while lengths[-1] > 1:
+        lengths.append(-(-lengths[-1] // 2))
+    return tuple(reversed(lengths))
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
     """Sizes and effort of a profile.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from specsched_executor.core import TargetModel
 from specsched_executor.profiling.batches import BatchFactory, StepShape, verification_shape
 from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
-from specsched_executor.profiling.options import ProfileOptions
+from specsched_executor.profiling.options import ProfileOptions, draft_lengths
 from specsched_executor.profiling.timing import Clock, InterleavedTimer, Run
 
 Progress = Callable[[int, int], None]
 """Called with (runs done, runs planned); the plan may shrink when time is up."""
 
-DraftRun = Callable[[int], None]
-"""Makes a full draft for this many requests."""
+DraftRun = Callable[[int, int], None]
+"""Makes drafts for this many requests, of this many tokens each."""
 
 
 def profile_model(
@@ -37,8 +38,8 @@ def profile_model(
     pairs = _slope_pairs(model, options)
     all_shapes = [*shapes.values(), *(shape for pair in pairs for shape in pair)]
     factory = BatchFactory(model, all_shapes, options.block_size)
-    draft_sizes = _draft_sizes(options.max_requests) if draft else ()
-    num_runs = len(shapes) + 2 * len(pairs) + len(draft_sizes)
+    drafts = {} if draft is None else _draft_timers(draft, options, clock)
+    num_runs = len(shapes) + 2 * len(pairs) + sum(len(timer.runs) for timer in drafts.values())
     count = _Counter(progress, num_runs * (1 + options.max_rounds))
 
     verify = InterleavedTimer({n: _runner(model, factory, s) for n, s in shapes.items()}, clock)
@@ -46,17 +47,18 @@ def profile_model(
         InterleavedTimer({s.context_tokens: _runner(model, factory, s) for s in pair}, clock)
         for pair in pairs
     ]
-    drafts = InterleavedTimer({n: _draft_runner(draft, n) for n in draft_sizes if draft}, clock)
-    _run_rounds([verify, *context, drafts], options, count, clock)
+    _run_rounds([verify, *context, *drafts.values()], options, count, clock)
     verify.repeat_too_fast()
     count.finish()
+    draft_ms = {length: _samples(timer) for length, timer in drafts.items()}
     return CostProfile(
-        verify={size: tuple(samples) for size, samples in verify.samples_ms.items()},
+        verify=_samples(verify),
         verify_context_tokens={size: shape.total_context_tokens for size, shape in shapes.items()},
         capture_limit=options.capture_limit,
         fingerprint=fingerprint,
         context=_fit_slope(context, pairs),
-        draft={size: tuple(samples) for size, samples in drafts.samples_ms.items()},
+        draft=draft_ms.pop(options.max_draft_tokens, {}),
+        short_drafts=draft_ms,
     )
 
 
@@ -115,8 +117,20 @@ def _fit_slope(
     return ContextSlope(max(0.0, product / square))
 
 
-def _draft_sizes(max_requests: int) -> tuple[int, ...]:
-    return tuple(sorted({1, max(1, max_requests // 4), max_requests}))
+def _draft_timers(
+    draft: DraftRun, options: ProfileOptions, clock: Clock
+) -> dict[int, InterleavedTimer]:
+    """By length, each for some numbers of requests."""
+    most = options.max_requests
+    sizes = sorted({1, max(1, most // 4), most})
+    return {
+        length: InterleavedTimer({n: partial(draft, n, length) for n in sizes}, clock)
+        for length in draft_lengths(options.max_draft_tokens)
+    }
+
+
+def _samples(timer: InterleavedTimer) -> dict[int, tuple[float, ...]]:
+    return {size: tuple(samples) for size, samples in timer.samples_ms.items()}
 
 
 def _runner(model: TargetModel, factory: BatchFactory, shape: StepShape) -> Run:
@@ -124,13 +138,6 @@ def _runner(model: TargetModel, factory: BatchFactory, shape: StepShape) -> Run:
 
     def run() -> None:
         model.forward(batch, factory.kv_cache)
-
-    return run
-
-
-def _draft_runner(draft: DraftRun, num_requests: int) -> Run:
-    def run() -> None:
-        draft(num_requests)
 
     return run
 

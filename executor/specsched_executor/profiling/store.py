@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 
 
 def save_profile(profile: CostProfile, folder: Path) -> Path:

@@ -195,14 +195,14 @@ def _draft_run(drafter: Drafter, loaded: LoadedModel, options: ProfileOptions) -
             "feature_start_loc": torch.tensor([0, *itertools.accumulate(counts)]),
         }
 
-    def run(num_requests: int) -> None:
+    def run(num_requests: int, num_tokens: int) -> None:
         drafter.draft(
             DraftInput(
                 step_id=0,
                 slot_ids=torch.arange(num_requests),
                 generations=torch.ones(num_requests, dtype=torch.int64),
                 histories=tuple(period for _ in range(num_requests)),
-                max_draft_tokens=torch.full((num_requests,), options.max_draft_tokens),
+                max_draft_tokens=torch.full((num_requests,), num_tokens),
                 temperatures=torch.zeros(num_requests),
                 seeds=torch.zeros(num_requests, dtype=torch.int64),
                 **features(num_requests),

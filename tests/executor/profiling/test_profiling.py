@@ -138,23 +138,25 @@ def test_progress_never_falls_and_ends_complete():
     assert calls[-1][0] == calls[-1][1]
 
 
-def test_drafts_are_timed_by_requests():
+def test_drafts_are_timed_by_requests_and_length():
+    """A scheduler that took every draft for a full one would draft nothing where short ones pay."""
     model = Clockwork()
 
-    def draft(num_requests: int) -> None:
-        model.now_ms += 3.0 * num_requests
+    def draft(num_requests: int, num_tokens: int) -> None:
+        model.now_ms += 3.0 * num_requests + num_tokens
 
     profile = run(model, draft=draft)
-    assert {n: statistics.median(ms) for n, ms in profile.draft.items()} == {
-        1: pytest.approx(3.0),
-        2: pytest.approx(6.0),
-        8: pytest.approx(24.0),
-    }
-    assert [cost.requests for cost in profile.to_proto().draft] == [1, 2, 8]
+    by_length = {7: profile.draft, **profile.short_drafts}
+    assert sorted(by_length) == [1, 2, 4, 7]
+    for length, drafts in by_length.items():
+        assert {n: statistics.median(ms) for n, ms in drafts.items()} == {
+            n: pytest.approx(3.0 * n + length) for n in (1, 2, 8)
+        }
+    assert [cost.requests for cost in profile.to_proto().draft] == 4 * [1, 2, 8]
 
 
 def test_costs_of_short_drafts_are_told_with_their_length():
-    profile = run(Clockwork(), draft=lambda n: None)
+    profile = run(Clockwork(), draft=lambda n, length: None)
     profile = replace(profile, draft={1: (3.0,)}, short_drafts={4: {1: (2.0,), 8: (2.5,)}})
     costs = [
         (cost.draft_tokens if cost.HasField("draft_tokens") else None, cost.requests, list(cost.ms))
@@ -225,7 +227,7 @@ def test_options_that_do_not_fit(changes, message):
 
 
 def test_stored_profile_comes_back_whole(tmp_path):
-    profile = run(Clockwork(), draft=lambda n: None)
+    profile = run(Clockwork(), draft=lambda n, length: None)
     profile = replace(profile, short_drafts={1: {1: (0.5, 0.6), 8: (1.0,)}, 4: {8: (2.0,)}})
     save_profile(profile, tmp_path / "new")
     assert load_profile(tmp_path / "new", "mark") == profile

@@ -74,4 +74,4 @@ def test_measuring_longer_than_a_context_lasts_starts_a_new_one(config):
     sizes = engine_config(config, loaded.config)
     run = _draft_run(build_drafter(config, loaded, sizes), loaded, _options(config, loaded, sizes))
     for _ in range(200):
-        run(2)
+        run(2, config.max_draft_tokens)
