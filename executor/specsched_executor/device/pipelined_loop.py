@@ -63,6 +63,11 @@ class PipelinedLoop(RequestLoop):
         """Whether any request is running or waiting, or outputs are still to come."""
         return super().has_work or self._in_flight is not None
 
+    @property
+    def _overlaps(self) -> bool:
+        """A host drafter waits for each step's tokens."""
+        return self._host_drafting is None
+
     def _form(self, step_id: int) -> StepBatch | None:
         """Where bounds do not fit or nothing new can run, what is in flight is awaited first."""
         if self._in_flight is not None and not self._has_room():
@@ -107,6 +112,7 @@ class PipelinedLoop(RequestLoop):
     def _collect(self, launched: LaunchedStep) -> tuple[PassOutcome, NewDrafts]:
         """Wait for outputs; their confidences may leave once the next plan has been read."""
         outcome, drafts = self._runner.collect(launched)
+        self._note_collected(launched, outcome)
         if self._host_drafting is None:
             self._gate.withhold(drafts.rows)
         return outcome, drafts
@@ -148,6 +154,15 @@ class PipelinedLoop(RequestLoop):
         columns.is_anchor_on_device[slots] = True
         columns.num_draft_tokens[slots] = lens
         columns.was_offered_draft[slots] = lens > 0
+
+    def _note_collected(self, launched: LaunchedStep, outcome: PassOutcome) -> None:
+        """What the step committed is no longer bounded but known, before it is processed."""
+        batch, columns = launched.batch, self._columns
+        counts = np.where(batch.samples, outcome.verification.num_accepted.numpy() + 1, 0)
+        is_live = columns.hold(batch.slot_ids, batch.generations)
+        slots = batch.slot_ids[is_live]
+        columns.max_in_flight_tokens[slots] -= (launched.token_bounds - counts)[is_live]
+        launched.token_bounds[:] = counts
 
     def _note_cached(
         self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Slots

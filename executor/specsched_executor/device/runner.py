@@ -34,7 +34,8 @@ _NUM_BUFFERS = 2
 class LaunchedStep:
     """A step that runs on the device, or has run.
 
-    token_bounds: the most each request may commit in it; draft_lens: drafts made for each; [R].
+    token_bounds: the most each request may commit in it, and what it did once that was collected;
+    draft_lens: drafts made for each; [R].
     """
 
     batch: StepBatch

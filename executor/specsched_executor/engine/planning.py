@@ -21,6 +21,7 @@ class PlanFacts:
     next_draft_tokens: length of the drafts the current step makes. num_silent_rows: how many
     requests without a draft now are expected to have one then. num_waiting_tokens: tokens of
     waiting requests that could be admitted. max_kv_draft_tokens: room for drafts in the KV cache.
+    overlaps: the current step was launched and is still in flight when the next one is formed.
     """
 
     next_draft_tokens: int
@@ -28,6 +29,7 @@ class PlanFacts:
     num_waiting_tokens: int
     max_kv_draft_tokens: int
     max_num_batched_tokens: int
+    overlaps: bool = False
 
 
 def build_plan_request(
@@ -67,14 +69,20 @@ def build_plan_request(
 def expected_drafts(batch: StepBatch, columns: SlotColumns, facts: PlanFacts) -> Slots:
     """Drafts each request is expected to bring to the next step, [R].
 
-    The drafts present now forecast those to come. Of the requests that have none (no match found,
-    or new) the oldest `num_silent_rows` are expected to have full drafts: a plan that counted none
-    of them would never verify the first draft after a pause, one that counted all would be priced
-    for drafts that mostly do not come. They have no confidence row, so the scheduler's prior
-    stands in.
+    Where steps overlap they are being made, and as many of them can be verified as are useful
+    whatever the step in flight commits. Else the drafts present now forecast those to come. Of the
+    requests that have none (no match found, or new) the oldest `num_silent_rows` are expected to
+    have full drafts: a plan that counted none of them would never verify the first draft after a
+    pause, one that counted all would be priced for drafts that mostly do not come. They have no
+    confidence row, so the scheduler's prior stands in.
     """
-    # At least the bonus token is committed first.
-    useful = np.maximum(columns.max_useful_drafts(batch.slot_ids) - 1, 0)
+    slots = batch.slot_ids
+    if facts.overlaps:
+        made: Slots = columns.num_draft_tokens[slots]
+        return np.minimum(made, columns.max_useful_drafts(slots))
+    # At least one token is committed first, and one place is the bonus token's.
+    left: Slots = columns.max_total_tokens[slots] - columns.num_tokens[slots]
+    useful = np.maximum(left - 2, 0)
     longest = np.minimum(useful, facts.next_draft_tokens)
     is_silent = batch.samples & (batch.num_draft_tokens == 0) & (longest > 0)
     speaks = is_silent & (np.cumsum(is_silent) <= facts.num_silent_rows)

@@ -66,6 +66,11 @@ class RequestLoop(ABC):
         self._step_id = 0
 
     @property
+    def _overlaps(self) -> bool:
+        """Whether a step is formed while the one before is in flight."""
+        return False
+
+    @property
     def has_work(self) -> bool:
         """Whether any request is running or waiting."""
         return bool(self._residency.num_running or self._residency.num_waiting)
@@ -176,6 +181,7 @@ class RequestLoop(ABC):
             num_waiting_tokens=sum(len(r.tokens) for r in self._admissible()),
             max_kv_draft_tokens=room,
             max_num_batched_tokens=self._config.max_num_batched_tokens,
+            overlaps=self._overlaps,
         )
         self._asked = self._gate.publish(
             lambda source_step_id: build_plan_request(batch, columns, source_step_id, facts)

@@ -10,7 +10,14 @@ from specsched_executor.drafters import NgramDrafter, NoDrafter
 from tests.executor.device.tiny import DeviceDriver, DeviceTableDrafter, PaddedTarget
 from tests.executor.engine.statistics import looks_like
 from tests.executor.engine.test_lossless import SCHEDULES, VOCAB, transition_counts
-from tests.executor.engine.tiny import Driver, SilentTransport, TableTarget, config, random_table
+from tests.executor.engine.tiny import (
+    Driver,
+    ScriptedTransport,
+    SilentTransport,
+    TableTarget,
+    config,
+    random_table,
+)
 
 EAGER = GraphSizes()
 
@@ -85,3 +92,21 @@ def test_sampled_output_has_the_targets_distribution(schedule):
     for pair in np.ndindex(vocab, vocab):
         assert looks_like(counts[pair], table[pair])
     assert driver.loop.stats().num_accepted_tokens > 1000
+
+
+def test_all_drafts_that_a_step_can_verify_are_known_to_its_plan():
+    """To the end of an answer: what is not in the plan request gets no budget."""
+    num_steps = {}
+    for name, budget_of in (("asked", lambda asked: int(asked.sum())), ("all", lambda _: 12)):
+        transport = ScriptedTransport(
+            lambda _, request, budget_of=budget_of: budget_of(request.num_draft_tokens)
+        )
+        driver = DeviceDriver(target(), drafter_of("device", config()), transport, config())
+        result = driver.submit([0, 1, 2], temperature=0.0, max_tokens=60)
+        driver.run()
+        assert result.finish_reason == "length"
+        asked = {each.step_id: each.num_draft_tokens.tolist() for _, each in transport.published}
+        for report in transport.reports[2:]:
+            assert report.num_verified.tolist() == asked[report.step_id]
+        num_steps[name] = driver.loop.stats().num_steps
+    assert num_steps["asked"] == num_steps["all"]
