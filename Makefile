@@ -6,7 +6,10 @@ SHELL := bash
 PYTHON ?= python3
 BENCH ?= tests/bench
 BENCH_DIR ?= docs/benchmarks/raw
+GPU_CHECK ?= full
 GPU_CHECK_DIR ?= .cache/gpu-check
+GPU_PYTHON ?=
+MODEL ?=
 SOAK ?= --minutes 20 --record
 PLAN ?= scripts/prove/short.toml
 PROVE_DIR ?= .cache/prove
@@ -59,11 +62,9 @@ docs: setup ## rewrite the tables of the documents that code says: options, comm
 bench: setup ## run the measurements (one file: BENCH=tests/bench/..., output: BENCH_DIR=...)
 	$(RUN) pytest -m bench --timeout=0 -s --bench-dir="$(BENCH_DIR)" $(BENCH)
 
-gpu-check: setup ## on a machine with a GPU: the tests and the kernel measurements that need one, in a table
-	$(RUN) pytest -m "gpu and not bench" $(TESTS)
-	rm -rf "$(GPU_CHECK_DIR)"
-	$(RUN) pytest -m "gpu and bench" --timeout=0 --bench-dir="$(GPU_CHECK_DIR)" tests/bench
-	@$(RUN) scripts.gpu_table "$(GPU_CHECK_DIR)"
+# GPU_PYTHON: an interpreter that has specsched and torch already, in place of .venv; nothing is installed.
+gpu-check: $(if $(GPU_PYTHON),,setup) ## on a machine with a GPU: all tests and measurements that need one (GPU_CHECK=quick, MODEL=..., GPU_PYTHON=...)
+	@$(or $(GPU_PYTHON),.venv/bin/python) -m scripts.gpu_check $(GPU_CHECK) --folder "$(GPU_CHECK_DIR)" $(if $(MODEL),--model "$(MODEL)")
 
 soak: setup ## swap, kill and stop schedulers under load for 20 minutes (options: SOAK="--swaps 20 --kills 20 --record")
 	$(RUN) scripts.soak $(SOAK)
