@@ -14,10 +14,12 @@ The B best are ranked as the executor ranks them: weight * survival, then positi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from specsched_protocol.compiling import njit
 from specsched_protocol.plan import NO_BUDGET_CAP
 
 __all__ = ["Hindsight", "StepOutcome", "ms_by_budget"]
@@ -50,23 +52,24 @@ class Hindsight:
     """Judges decisions for one step. verify_ms: float64, cost by rows; at least T + drafts + 1."""
 
     def __init__(self, outcome: StepOutcome, verify_ms: Floats) -> None:
-        self._num_sampling = len(outcome.num_drafts)
+        num_sampling = len(outcome.num_drafts)
+        self._num_sampling = num_sampling
         self._measured_ms = outcome.measured_ms
         self._gain, self._position = _ranked_gains(outcome)
         self._ms = ms_by_budget(outcome, verify_ms)
-        self._run_tokens = float(self._num_sampling + outcome.num_accepted.sum())
-        best = self._tokens_by_budget(NO_BUDGET_CAP) / self._ms
-        self._best_rate = max(float(best.max()), self._run_tokens / self._measured_ms)
+        self._run_tokens = float(num_sampling + outcome.num_accepted.sum())
+        best_rate = float(_best_rate(num_sampling, self._gain, self._ms))
+        self._best_rate = max(best_rate, self._run_tokens / self._measured_ms)
 
     def tokens(self, budget: int, max_verify_len: int = NO_BUDGET_CAP) -> float:
         """Tokens the step would have brought."""
-        by_budget = self._tokens_by_budget(max_verify_len)
-        return float(by_budget[min(budget, len(by_budget) - 1)])
+        tokens, _ = _taken(self._gain, self._position, budget, max_verify_len)
+        return float(self._num_sampling + tokens)
 
     def ms(self, budget: int, max_verify_len: int = NO_BUDGET_CAP) -> float:
         """What it would have cost."""
-        num_eligible = int((self._position < max_verify_len).sum())
-        return float(self._ms[min(budget, num_eligible)])
+        _, num_drafts = _taken(self._gain, self._position, budget, max_verify_len)
+        return float(self._ms[num_drafts])
 
     def regret(self, budget: int, max_verify_len: int = NO_BUDGET_CAP) -> float:
         """Tokens lost against the best budget, 0 or more."""
@@ -76,11 +79,6 @@ class Hindsight:
     def run_regret(self) -> float:
         """The regret of what was run, by what was measured."""
         return max(0.0, self._best_rate * self._measured_ms - self._run_tokens)
-
-    def _tokens_by_budget(self, max_verify_len: int) -> Floats:
-        """Tokens by budget, from 0 to all eligible drafts: float64 [eligible + 1]."""
-        gain = self._gain[self._position < max_verify_len]
-        return self._num_sampling + np.concatenate(([0.0], np.cumsum(gain)))
 
 
 def ms_by_budget(outcome: StepOutcome, verify_ms: Floats) -> Floats:
@@ -98,16 +96,73 @@ def ms_by_budget(outcome: StepOutcome, verify_ms: Floats) -> Floats:
 
 def _ranked_gains(outcome: StepOutcome) -> tuple[Floats, Ints]:
     """(what each draft brings, its position), best ranked first."""
-    k = outcome.confidence.shape[1]
-    position = np.arange(k)
-    confidence = np.nan_to_num(outcome.confidence, nan=0.5).clip(0.0, 1.0)
-    is_present = position < outcome.num_drafts[:, None]
-    is_known = position < outcome.num_verified[:, None]
-    is_lost = (outcome.num_accepted < outcome.num_verified)[:, None]
-    rank = outcome.weight[:, None] * np.cumprod(confidence, axis=1)
-    open_survival = np.cumprod(np.where(is_known, 1.0, confidence), axis=1)
-    beyond = np.where(is_lost, 0.0, open_survival)
-    gain = np.where(is_known, position < outcome.num_accepted[:, None], beyond)
-    rows, columns = np.nonzero(is_present)
-    order = np.lexsort((rows, columns, -rank[rows, columns]))
-    return gain[rows, columns][order].astype(np.float64), columns[order].astype(np.int64)
+    counts = (outcome.num_drafts, outcome.num_verified, outcome.num_accepted)
+    rank, gain, position = _gains(
+        *(_fresh(count, np.int64) for count in counts),
+        _fresh(outcome.confidence, np.float64),
+        _fresh(outcome.weight, np.float64),
+    )
+    order = np.argsort(-rank, kind="stable")
+    return gain[order], position[order]
+
+
+def _fresh(values: npt.NDArray[Any], dtype: type[Any]) -> npt.NDArray[Any]:
+    """A copy: compiled code would be compiled anew for arrays that are read-only or strided."""
+    return np.array(values, dtype=dtype, order="C")
+
+
+@njit(cache=True, nogil=True)
+def _gains(
+    num_drafts: Any, num_verified: Any, num_accepted: Any, confidence: Any, weight: Any
+) -> Any:
+    """(rank, what it brings, position) of each draft that is present, by position, then row."""
+    num_rows, k = confidence.shape
+    most = num_rows * k
+    rank, gain, positions = np.empty(most), np.empty(most), np.empty(most, dtype=np.int64)
+    survival, open_survival = weight.copy(), np.ones(num_rows)
+    num_present = 0
+    for position in range(k):
+        for row in range(num_rows):
+            if position >= num_drafts[row]:
+                continue
+            probability = _probability(confidence[row, position])
+            survival[row] *= probability
+            if position < num_verified[row]:
+                value = 1.0 if position < num_accepted[row] else 0.0
+            else:
+                open_survival[row] *= probability
+                value = open_survival[row] if num_accepted[row] == num_verified[row] else 0.0
+            rank[num_present], gain[num_present] = survival[row], value
+            positions[num_present] = position
+            num_present += 1
+    return rank[:num_present], gain[:num_present], positions[:num_present]
+
+
+@njit(cache=True, nogil=True)
+def _probability(confidence: Any) -> Any:
+    """What is no number counts as even odds."""
+    return 0.5 if np.isnan(confidence) else min(max(confidence, 0.0), 1.0)
+
+
+@njit(cache=True, nogil=True)
+def _best_rate(num_sampling: Any, gain: Any, ms: Any) -> Any:
+    """max over B of tokens(B) / ms(B)."""
+    tokens = float(num_sampling)
+    best = tokens / ms[0]
+    for budget in range(len(gain)):
+        tokens += gain[budget]
+        best = max(best, tokens / ms[budget + 1])
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _taken(gain: Any, position: Any, budget: Any, max_verify_len: Any) -> Any:
+    """(what they bring, how many they are) of the `budget` best drafts below the cap."""
+    tokens, num_drafts = 0.0, 0
+    for index in range(len(gain)):
+        if num_drafts >= budget:
+            break
+        if position[index] < max_verify_len:
+            tokens += gain[index]
+            num_drafts += 1
+    return tokens, num_drafts

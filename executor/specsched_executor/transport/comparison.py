@@ -12,7 +12,7 @@ from specsched_protocol.v1 import scheduler_pb2
 
 from specsched_executor.transport.lane_health import LaneHealth
 
-__all__ = ["ComparedStep", "LaneTally", "hindsight_of"]
+__all__ = ["ComparedStep", "LaneTally", "hindsight_of", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ def hindsight_of(
     num_drafts = num_verified.copy()
     k = int(num_verified.max(initial=0)) if rows is None else rows.confidence.shape[1]
     confidence = np.full((len(num_verified), k), np.nan)
+    ours = _keys(report.slot_id, report.generation)
     if rows is not None:
-        found, row = _match(report.slot_id, report.generation, rows.slot_id, rows.generation)
+        found, row = _match(ours, _keys(rows.slot_id, rows.generation))
         confidence[found] = rows.confidence[row]
         num_drafts[found] = np.maximum(num_verified[found], rows.num_draft_tokens[row])
     weight = np.ones(len(num_verified))
     if weights is not None:
-        ours = (report.slot_id, report.generation)
-        found, row = _match(*ours, weights.slot_id, weights.generation)
+        found, row = _match(ours, _keys(weights.slot_id, weights.generation))
         weight[found] = weights.weight[row]
     outcome = StepOutcome(
         num_drafts=num_drafts,
@@ -131,18 +131,25 @@ def hindsight_of(
     return Hindsight(outcome, verify_ms)
 
 
-Uints = npt.NDArray[np.uint32]
+def warm_up() -> None:
+    """Load what is compiled."""
+    one = np.ones(1, dtype=np.int64)
+    outcome = StepOutcome(one, one, one, np.ones((1, 1)), np.ones(1), 1, 1.0)
+    Hindsight(outcome, np.ones(3)).regret(1)
 
 
-def _match(
-    slots: Uints, generations: Uints, other_slots: Uints, other_generations: Uints
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+Keys = npt.NDArray[np.int64]
+
+
+def _keys(slots: npt.NDArray[np.uint32], generations: npt.NDArray[np.uint32]) -> Keys:
+    """What tells requests apart, [R]."""
+    return slots.astype(np.int64) << 32 | generations
+
+
+def _match(ours: Keys, others: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices of the requests that both know, on either side."""
-    _, ours, others = np.intersect1d(
-        _key(slots, generations), _key(other_slots, other_generations), return_indices=True
-    )
-    return ours, others
-
-
-def _key(slots: Uints, generations: Uints) -> npt.NDArray[np.uint64]:
-    return slots.astype(np.uint64) << np.uint64(32) | generations.astype(np.uint64)
+    if np.array_equal(ours, others):
+        same = np.arange(len(ours))
+        return same, same
+    _, found, row = np.intersect1d(ours, others, assume_unique=True, return_indices=True)
+    return found, row

@@ -13,6 +13,7 @@ import numpy as np
 from specsched_protocol.plan import FallbackReason, StepDecision, StepReport
 from specsched_protocol.v1 import plan_pb2
 
+from specsched_executor.transport import comparison
 from specsched_executor.transport.comparison import ComparedStep
 from specsched_executor.transport.lane_reader import AskedStep, LaneReader
 from specsched_executor.transport.lanes import Lane, LaneView
@@ -21,7 +22,7 @@ from specsched_executor.transport.step_prices import verify_ms_by_rows
 __all__ = ["ShadowReader"]
 
 _MAX_WAITING = 2
-"""A comparison takes part of a millisecond of interpreter time, which the engine needs too."""
+"""A comparison takes interpreter time, which the engine needs too."""
 
 
 class ShadowReader:
@@ -32,6 +33,7 @@ class ShadowReader:
         self._max_rows = max_rows
         self._verify_ms = np.zeros(max_rows + 1)
         self._waiting: deque[ComparedStep] = deque()
+        comparison.warm_up()
 
     def set_cost(self, cost: plan_pb2.CostModel) -> None:
         """Price the steps compared from now on by this profile."""

@@ -257,6 +257,29 @@ def test_known_outcomes_count_as_they_were_and_open_ones_by_confidence():
     assert hindsight.regret(1) == pytest.approx(0.0)
 
 
+def test_of_equal_ranks_the_earlier_position_comes_first_then_the_earlier_row():
+    outcome = StepOutcome(
+        num_drafts=np.array([2, 2]),
+        num_verified=np.array([1, 1]),
+        num_accepted=np.array([0, 1]),
+        confidence=np.ones((2, 2)),
+        weight=np.ones(2),
+        num_other_tokens=2,
+        measured_ms=1.0,
+    )
+    hindsight = Hindsight(outcome, MS)
+    # r0 was rejected, so that its second draft is lost too; that of r1 is open.
+    assert [hindsight.tokens(b) for b in range(5)] == [2, 2, 3, 3, 4]
+
+
+def test_an_open_draft_without_a_confidence_counts_as_even_odds():
+    unknown = np.full((2, 3), np.nan)
+    unknown.flags.writeable = False
+    hindsight = Hindsight(dataclasses.replace(OUTCOME, confidence=unknown), MS)
+    # r0 0.5, r1 0.5 (accepted both), r0 0.25 (rejected), r1 0.25 (open: 0.5), then 0 and 0.25.
+    assert [hindsight.tokens(b) for b in range(7)] == [2, 3, 4, 4, 4.5, 4.5, 4.75]
+
+
 def test_regret_is_never_negative_and_price_never_free():
     cheap = Hindsight(dataclasses.replace(OUTCOME, measured_ms=0.5), MS)
     assert cheap.ms(0) == pytest.approx(0.05)
