@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import sys
 import tempfile
 import time
@@ -30,11 +31,14 @@ from .load import Load, reference_answers
 from .processes import SoakError, resources
 from .report import PhaseReport, growth_faults
 from .rig import Rig
-from .step_times import Span, step_times
+from .step_times import recorded, step_times
 
 _NUM_WARM_UP_ANSWERS = 6
 """For each client, before memory is looked at: steps of most sizes came by then."""
 _MAX_SAMPLES = 20
+_POLL_S = 0.02
+_STEP_TIMES_POLL_S = 0.25
+"""Rare enough to delay fewer steps than one in a hundred, of a millisecond each."""
 
 
 def main() -> int:
@@ -56,11 +60,14 @@ def main() -> int:
 
 
 def _soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    installations = make_installations(directory, as_trees=options.trees)
+    installations = make_installations(
+        directory, as_trees=options.trees, one_policy=options.one_policy
+    )
     executor_options = _executor_options(options)
     sampling = Sampling(temperature=0.0, max_tokens=options.max_tokens, ignore_eos=True)
     rng = random.Random(options.seed)
-    rig = Rig(directory, installations, executor_options)
+    poll_s = _STEP_TIMES_POLL_S if options.step_times else _POLL_S
+    rig = Rig(directory, installations, executor_options, poll_s=poll_s)
     try:
         expected = reference_answers(rig.target, sampling)
         load = Load(rig.target, expected, sampling, is_exact=not options.any_answer)
@@ -76,14 +83,13 @@ def _soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 class _Run:
-    """Phase after phase. samples: resources of the executor. spans: when each phase was."""
+    """Phase after phase. samples: resources of the executor."""
 
     def __init__(
         self, rig: Rig, load: Load, options: argparse.Namespace, rng: random.Random
     ) -> None:
         self.reports = {kind: PhaseReport() for kind in ("quiet", "swap", "kill", "stall")}
         self.samples: list[dict[str, int]] = []
-        self.spans: list[Span] = []
         self._rig, self._load, self._options, self._rng = rig, load, options, rng
 
     def go(self, events: Iterator[str]) -> None:
@@ -107,18 +113,18 @@ class _Run:
         self.samples.append(resources(self._rig.executor.pid))
 
     def _phase(self, kind: str) -> None:
-        before, start_s = self._rig.counters(), time.time()
+        before = self._rig.counters()
         self._load.begin_phase()
-        match kind:
-            case "swap":
-                self._rig.swap()
-            case "kill":
-                self._rig.kill(self._rng)
-            case "stall":
-                self._rig.stall()
-            case _:
-                time.sleep(self._options.quiet_seconds)
-        self.spans.append(Span(kind, start_s, time.time()))
+        with recorded(self._rig.spans, kind):
+            match kind:
+                case "swap":
+                    self._rig.swap()
+                case "kill":
+                    self._rig.kill(self._rng)
+                case "stall":
+                    self._rig.stall()
+                case _:
+                    time.sleep(self._options.quiet_seconds)
         self.reports[kind].add(before, self._rig.counters(), self._load.begin_phase())
 
 
@@ -153,7 +159,7 @@ def _figures(options: argparse.Namespace, rig: Rig, load: Load, ran: _Run) -> di
         "cpus": os.cpu_count(),
         "phases": {kind: report.to_json() for kind, report in reports.items()},
         "switches": dict(answer.num_switches),
-        "step_times": step_times(rig.executor.log, ran.spans) if options.step_times else None,
+        "step_times": step_times(rig.executor.log, rig.spans) if options.step_times else None,
         "executor_before": samples[0],
         "executor_after": samples[-1],
         "executor_resident_mib": [each["resident_kib"] // 1024 for each in samples[::every]],
@@ -161,11 +167,8 @@ def _figures(options: argparse.Namespace, rig: Rig, load: Load, ran: _Run) -> di
 
 
 def _record(options: argparse.Namespace, figures: Mapping[str, Any]) -> Path:
-    """One record for either kind of run; its results are the phases, then the executor."""
-    if options.minutes:
-        bench, chosen = "soak_random_faults", f"--minutes {options.minutes:g}"
-    else:
-        bench, chosen = "soak_swaps_kills", f"--swaps {options.swaps} --kills {options.kills}"
+    """One record for each kind of run; its results are the phases, then the executor."""
+    bench, command = _bench(options)
     phases = [{"phase": kind, **report} for kind, report in figures["phases"].items()]
     shared = ("versions", "concurrency", "seed")
     told = {name: value for name, value in figures.items() if name not in {*shared, "phases"}}
@@ -175,9 +178,19 @@ def _record(options: argparse.Namespace, figures: Mapping[str, Any]) -> Path:
         settings={name: figures[name] for name in shared}
         | {"model": options.model.name if options.model else "default"}
         | {"max_tokens": options.max_tokens},
-        command=f'make soak SOAK="{chosen} --record"',
+        command=command,
         directory=options.record,
     )
+
+
+def _bench(options: argparse.Namespace) -> tuple[str, str]:
+    """Name of the record and what repeats it."""
+    if options.step_times:
+        return "soak_step_times", f"python -m scripts.soak {shlex.join(sys.argv[1:])}"
+    if options.minutes:
+        return "soak_random_faults", f'make soak SOAK="--minutes {options.minutes:g} --record"'
+    chosen = f"--swaps {options.swaps} --kills {options.kills}"
+    return "soak_swaps_kills", f'make soak SOAK="{chosen} --record"'
 
 
 def _executor_options(options: argparse.Namespace) -> list[str]:
@@ -204,6 +217,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quiet-seconds", type=float, default=5.0, help="of a phase without event")
     parser.add_argument(
         "--step-times", action="store_true", help="report steps by phase, quiet ones in between"
+    )
+    parser.add_argument(
+        "--one-policy", action="store_true", help="both versions decide alike: steps are comparable"
     )
     parser.add_argument(
         "--any-answer", action="store_true", help="count answers that differ, for a GPU's rounding"

@@ -26,6 +26,7 @@ __all__ = ["Installation", "make_installations"]
 ROOT = Path(__file__).resolve().parents[2]
 NEXT_VERSION = "0.1.1.dev1"
 POLICY = "one-each"
+_FIRST_POLICY = "throughput"
 _COPIED = ("pyproject.toml", "README.md", "LICENSE")
 _FOLDERS = ("protos", "scheduler_service", "executor", "kernels", "clients")
 _POLICY_SOURCE = '''"""A policy that can be told apart: one draft per request."""
@@ -56,16 +57,18 @@ class Installation:
 
 
 def make_installations(
-    directory: Path, *, as_trees: bool = False
+    directory: Path, *, as_trees: bool = False, one_policy: bool = False
 ) -> tuple[Installation, Installation]:
     """Build both wheels from this checkout and install each into an environment of its own.
 
-    as_trees: lay the packages out by copying instead; this interpreter runs them.
+    as_trees: lay the packages out by copying instead; this interpreter runs them. one_policy: both
+    decide alike, and are told apart by their versions only.
     """
     make = _lay_out if as_trees else _install
     version = _version((ROOT / "pyproject.toml").read_text())
-    first = make(directory / "blue", "blue", version, "throughput")
-    second = make(directory / "green", "green", NEXT_VERSION, POLICY)
+    first = make(directory / "blue", "blue", version, _FIRST_POLICY)
+    second_policy = _FIRST_POLICY if one_policy else POLICY
+    second = make(directory / "green", "green", NEXT_VERSION, second_policy)
     return first, second
 
 

@@ -69,7 +69,11 @@ class Managed:
 
 
 def wait_until(
-    condition: Callable[[], bool], what: str, *processes: Managed, timeout_s: float
+    condition: Callable[[], bool],
+    what: str,
+    *processes: Managed,
+    timeout_s: float,
+    poll_s: float = 0.02,
 ) -> None:
     """Poll until `condition`; SoakError naming `what` when time is over or a process ended."""
     deadline = time.monotonic() + timeout_s
@@ -79,7 +83,7 @@ def wait_until(
                 raise SoakError(f"{process.log}: ended with status {process.popen.returncode}")
         if time.monotonic() > deadline:
             raise SoakError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(0.02)
+        time.sleep(poll_s)
 
 
 def resources(pid: int) -> dict[str, int]:

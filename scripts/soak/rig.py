@@ -13,6 +13,7 @@ from specsched_protocol.v1 import executor_pb2
 
 from .installations import Installation
 from .processes import START_TIMEOUT_S, Managed, SoakError, wait_until
+from .step_times import Span, recorded
 
 __all__ = ["Rig"]
 
@@ -22,11 +23,22 @@ _NUM_COMPARED = 5
 
 
 class Rig:
-    """Starts, swaps, kills and stops; every wait is for what a process says."""
+    """Starts, swaps, kills and stops; every wait is for what a process says.
+
+    spans: the parts of what was done, by kind. poll_s: how often the executor is asked; an answer
+    takes its interpreter a part of a millisecond, which step times show where it is asked often.
+    """
 
     def __init__(
-        self, directory: Path, installations: tuple[Installation, Installation], options: list[str]
+        self,
+        directory: Path,
+        installations: tuple[Installation, Installation],
+        options: list[str],
+        *,
+        poll_s: float = 0.02,
     ) -> None:
+        self.spans: list[Span] = []
+        self._poll_s = poll_s
         self.directory = directory
         self.run_dir = directory / "run"
         self.schedulers: dict[str, Managed] = {}
@@ -83,27 +95,28 @@ class Rig:
         old = self.active()
         new = self._other(old)
         if new not in self.schedulers:
-            self.start(new)
-        with SchedulerClient(f"unix:{self.run_dir}/schedulers/{new}.sock") as operator:
-            for change in operator.promote(timeout_s=_SETTLE_S).executors:
-                if not change.reply.done:
-                    raise SoakError(f"{new} was not promoted: {change.reply.reason}")
-        if self.active() != new:
-            raise SoakError(f"{new} was promoted, but {self.active()} is followed")
-        self.schedulers.pop(old).terminate()
-        self._await(lambda: old not in self.lanes(), f"{old} is detached", _SETTLE_S)
+            with recorded(self.spans, "swap: start"):
+                self.start(new)
+        with recorded(self.spans, "swap: promote"):
+            self._promote(new)
+        with recorded(self.spans, "swap: end"):
+            self.schedulers.pop(old).terminate()
+            self._await(lambda: old not in self.lanes(), f"{old} is detached", _SETTLE_S)
 
     def kill(self, rng: random.Random) -> None:
         """kill -9 the active scheduler at a random instant, with or without a shadow beside it."""
         name = self.active()
         if rng.random() < 0.5 and self._other(name) not in self.schedulers:
-            self.start(self._other(name))
+            with recorded(self.spans, "kill: start of a shadow"):
+                self.start(self._other(name))
         self._pass_steps(rng.randrange(1, 8))
-        self.schedulers.pop(name).kill()
-        self._await(lambda: self.active() != name, f"{name} is lost", _SETTLE_S)
+        with recorded(self.spans, "kill: loss"):
+            self.schedulers.pop(name).kill()
+            self._await(lambda: self.active() != name, f"{name} is lost", _SETTLE_S)
         if not self.schedulers:
             self._pass_steps(3)
-            self.start(name)
+            with recorded(self.spans, "kill: start without any"):
+                self.start(name)
         self._await(lambda: self.active() in self.schedulers, "another takes over", _SETTLE_S)
         self._pass_steps(2)  # the one that read no plan before is counted with this kill
 
@@ -128,6 +141,14 @@ class Rig:
 
     # ===================== Inside =====================
 
+    def _promote(self, name: str) -> None:
+        with SchedulerClient(f"unix:{self.run_dir}/schedulers/{name}.sock") as operator:
+            for change in operator.promote(timeout_s=_SETTLE_S).executors:
+                if not change.reply.done:
+                    raise SoakError(f"{name} was not promoted: {change.reply.reason}")
+        if self.active() != name:
+            raise SoakError(f"{name} was promoted, but {self.active()} is followed")
+
     def _spawn(self, name: str) -> Managed:
         installation = self._installations[name]
         command: list[str | Path] = [installation.python, "-m", "specsched_scheduler"]
@@ -149,7 +170,8 @@ class Rig:
     def _await(
         self, condition: Callable[[], bool], what: str, timeout_s: float, *others: Managed
     ) -> None:
-        wait_until(condition, what, self.executor, *others, timeout_s=timeout_s)
+        processes = (self.executor, *others)
+        wait_until(condition, what, *processes, timeout_s=timeout_s, poll_s=self._poll_s)
 
     def _port(self) -> int | None:
         for line in self._log.read_text().splitlines():
