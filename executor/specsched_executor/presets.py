@@ -76,10 +76,11 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "max_position_embeddings": 4096,
     },
     # The published heads, ranks and choice of tokens between few layers and small experts: 1 GiB.
+    # With so few words random weights repeat themselves, for prompt lookup to find.
     "deepseek-v32-narrow": {
         **_DEEPSEEK_V32,
         **_DEEPSEEK_V32_ATTENTION,
-        "vocab_size": 4096,
+        "vocab_size": 257,
         "hidden_size": 1024,
         "intermediate_size": 2048,
         "moe_intermediate_size": 256,
