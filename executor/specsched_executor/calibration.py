@@ -10,6 +10,7 @@ itself, so that a later token still cannot lift an earlier one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -38,16 +39,15 @@ class ConfidenceCalibration:
         cls, message: pb.Calibration, max_draft_tokens: int
     ) -> ConfidenceCalibration | None:
         """None where nothing is to be changed. Raises ValueError naming the field that is wrong."""
-        classes = (("greedy", message.greedy), ("sampled", message.sampled))
-        temperature = torch.ones(2, max_draft_tokens)
-        intercept = torch.zeros(2, max_draft_tokens)
-        for row, (name, part) in enumerate(classes):
-            if part.temperature or part.intercept:
+        temperature, intercept = [], []
+        for name, part in (("greedy", message.greedy), ("sampled", message.sampled)):
+            is_told = bool(part.temperature or part.intercept)
+            if is_told:
                 _check(name, part, max_draft_tokens)
-                temperature[row] = torch.tensor(list(part.temperature))
-                intercept[row] = torch.tensor(list(part.intercept))
-        is_identity = bool((temperature == 1.0).all() and (intercept == 0.0).all())
-        return None if is_identity else cls(temperature, intercept)
+            temperature.append(list(part.temperature) if is_told else [1.0] * max_draft_tokens)
+            intercept.append(list(part.intercept) if is_told else [0.0] * max_draft_tokens)
+        is_identity = {*chain(*temperature)} <= {1.0} and {*chain(*intercept)} <= {0.0}
+        return None if is_identity else cls(torch.tensor(temperature), torch.tensor(intercept))
 
     def apply(self, confidence: torch.Tensor, is_greedy: torch.Tensor) -> torch.Tensor:
         """Calibrated confidences, float32 [R, k]; what is no probability stays as it is.
