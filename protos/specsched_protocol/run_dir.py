@@ -3,6 +3,7 @@
     RUN_DIR/                                   0700, owned by the user
         schedulers/NAME.sock                   a scheduler's gRPC socket; executors dial every one
         executors/BOOT_ID/handoff.sock         an executor's private socket for descriptors
+        executors/*.starting                   an executor that does not serve yet (start_marks)
 
 Leaf module: standard library only. The environment is passed in, never read here.
 """

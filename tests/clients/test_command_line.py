@@ -15,6 +15,8 @@ import pytest
 import typer
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from specsched_client.cli import _plugins
+from specsched_protocol.run_dir import RunDir
+from specsched_protocol.start_marks import marked_as_starting
 from specsched_protocol.v1 import scheduler_pb2
 
 from tests.clients.conftest import FakeScheduler, Run
@@ -210,6 +212,16 @@ def test_status_of_nothing(run: Run, tmp_path: Path) -> None:
     assert "nobody answers" in out
     assert "no scheduler in the run directory" in out
     assert not (tmp_path / "run").exists()
+
+
+def test_status_tells_an_executor_that_starts(run: Run, tmp_path: Path) -> None:
+    with marked_as_starting(RunDir.open(tmp_path / "run"), NOBODY):
+        code, out, _ = run("status", "--target", NOBODY)
+        assert code == 3
+        assert f"(pid {os.getpid()}) that will serve at {NOBODY} has been starting for" in out
+        (told,) = json.loads(run("status", "--target", NOBODY, "--json")[1])["starting"]
+        assert (told["pid"], told["target"]) == (os.getpid(), NOBODY)
+    assert json.loads(run("status", "--target", NOBODY, "--json")[1])["starting"] == []
 
 
 # ===================== policy =====================

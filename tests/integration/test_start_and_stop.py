@@ -23,6 +23,7 @@ from specsched_client import (
     SchedulerClient,
     ServerError,
 )
+from specsched_protocol.start_marks import executors_starting
 
 from tests.integration.processes import (
     ExecutorProcess,
@@ -36,7 +37,8 @@ from tests.integration.tiny_checkpoint import MAX_CONTEXT_TOKENS, write_tiny_che
 
 pytestmark = pytest.mark.slow
 
-LATE_S = 30.0
+LATE_S = 10.0
+"""By then the pauses between two tries have grown to the longest."""
 PROMPT = "one two three one two three one two"
 GREEDY = Sampling(temperature=0.0, max_tokens=60, ignore_eos=True)
 LONG = Sampling(temperature=0.0, max_tokens=MAX_CONTEXT_TOKENS - 100, ignore_eos=True)
@@ -113,7 +115,7 @@ def test_told_to_end_it_lets_requests_finish_and_takes_no_new_ones(
         wait_until(lambda: client.loads().loads[0].num_running_reqs == 1)
         executor.popen.send_signal(number)
         executor.wait_for_event("draining")
-        assert not client.health().healthy
+        wait_until(lambda: not client.health().healthy)
         with pytest.raises(ConnectionFailedError, match="it is shutting down"):
             client.generate(PROMPT, GREEDY)
         completion = running.result()
@@ -199,13 +201,16 @@ def test_whenever_it_says_serving_requests_are_served(
     """Nothing was measured, so only the proof at the start has run the model before."""
     port = _free_port()
     options = (*model, "--profile", "off", "--port", str(port))
-    with ExecutorProcess(tmp_path / "run", *options) as process:
-        wait_until(lambda: _is_serving(f"127.0.0.1:{port}"), timeout_s=120, interval_s=0.002)
+    target, run_dir = f"127.0.0.1:{port}", tmp_path / "run"
+    with ExecutorProcess(run_dir, *options) as process:
+        wait_until(lambda: [each.target for each in executors_starting(run_dir)] == [target])
+        wait_until(lambda: _is_serving(target), timeout_s=120, interval_s=0.002)
         process.port = port
         assert ask(process).token_ids == expected
         assert process.events("ready")
+        assert executors_starting(run_dir) == ()
         assert process.terminate() == 0
-    assert not _is_serving(f"127.0.0.1:{port}")
+    assert not _is_serving(target)
 
 
 FAULTY = """

@@ -28,12 +28,12 @@ def status(
     """
     import asyncio
 
-    from specsched_client.cli._discovery import find_schedulers
+    from specsched_client.cli._discovery import find_schedulers, run_dir_root
     from specsched_client.cli._status_report import gather_report
     from specsched_client.cli._status_views import print_report
 
     found = find_schedulers(run_dir, scheduler)
-    report = asyncio.run(gather_report(target, found, timeout_s=timeout))
+    report = asyncio.run(gather_report(target, found, run_dir_root(run_dir), timeout_s=timeout))
     print_report(report, as_json=json)
     if not report.anyone_answered:
         raise typer.Exit(ExitCode.UNREACHABLE)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
+from specsched_protocol.start_marks import StartingExecutor, executors_starting
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client import (
@@ -39,11 +41,15 @@ class SchedulerReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Answers, or the reason why there is none, of the executor and of each scheduler by name."""
+    """Answers, or the reason why there is none, of the executor and of each scheduler by name.
+
+    starting: executors in the run directory that do not serve yet.
+    """
 
     target: str
     executor: ExecutorReport | str
     schedulers: Mapping[str, SchedulerReport | str]
+    starting: Sequence[StartingExecutor] = ()
 
     @property
     def anyone_answered(self) -> bool:
@@ -51,13 +57,19 @@ class Report:
         return any(not isinstance(each, str) for each in (self.executor, *self.schedulers.values()))
 
 
-async def gather_report(target: str, schedulers: Mapping[str, str], *, timeout_s: float) -> Report:
-    """Ask the executor at `target` and the schedulers (name -> target) at the same time."""
+async def gather_report(
+    target: str, schedulers: Mapping[str, str], root: Path, *, timeout_s: float
+) -> Report:
+    """Ask the executor at `target` and the schedulers (name -> target) at the same time.
+
+    root: the run directory.
+    """
     executor, statuses = await asyncio.gather(
         _ask_executor(target, timeout_s),
         asyncio.gather(*(_ask_scheduler(each, timeout_s) for each in schedulers.values())),
     )
-    return Report(target, executor, dict(zip(schedulers, statuses, strict=True)))
+    answers = dict(zip(schedulers, statuses, strict=True))
+    return Report(target, executor, answers, executors_starting(root))
 
 
 async def _ask_executor(target: str, timeout_s: float) -> ExecutorReport | str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
@@ -10,6 +12,7 @@ from google.protobuf.message import Message
 from rich.table import Table
 from specsched_protocol.console import to_stdout
 from specsched_protocol.policy_text import policy_text
+from specsched_protocol.start_marks import StartingExecutor
 from specsched_protocol.v1 import executor_pb2
 
 from specsched_client.cli._console import print_json
@@ -24,10 +27,19 @@ def print_report(report: Report, *, as_json: bool) -> None:
         return
     console = to_stdout()
     console.print(_table(f"executor {report.target}", _executor_rows(report.executor)))
+    for each in report.starting:
+        console.print(start_text(each))
     if not report.schedulers:
         console.print("no scheduler in the run directory")
     for name, status in report.schedulers.items():
         console.print(_table(f"scheduler {name}", _scheduler_rows(status)))
+
+
+def start_text(executor: StartingExecutor) -> str:
+    """One line about an executor that does not serve yet."""
+    seconds = max(0.0, time.time() - executor.since_s)
+    where = f"an executor (pid {executor.pid}) that will serve at {executor.target}"
+    return f"{where} has been starting for {seconds:.0f} s"
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
@@ -128,6 +140,7 @@ def _to_json(report: Report) -> dict[str, Any]:
         "schedulers": {
             name: _scheduler_json(scheduler) for name, scheduler in report.schedulers.items()
         },
+        "starting": [asdict(each) for each in report.starting],
     }
 
 

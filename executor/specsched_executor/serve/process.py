@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 import structlog
 from specsched_protocol.ending import EndSignal
 from specsched_protocol.http.listeners import HttpListenError, Listeners
-from specsched_protocol.run_dir import RunDirError
+from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.sd_notify import Notifier, feed_watchdog
+from specsched_protocol.start_marks import marked_as_starting
 from specsched_protocol.tcp import TcpAddress
 
 from specsched_executor.config import ExecutorConfig
@@ -58,15 +59,28 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
 
 
 def _serve(config: ExecutorConfig, end: EndSignal, listeners: Listeners) -> int:
-    executor = build_unless_told_to_end(lambda: build_executor(config), end, discard=Executor.stop)
-    if executor is None:
-        return 0
-    try:
-        name = model_name(config, executor.loaded)
-        with contextlib.closing(open_tracer(config, name)) as tracer:
-            return asyncio.run(_run_observed(config, executor, tracer, end, listeners))
-    finally:
-        executor.stop()
+    with contextlib.ExitStack() as start:
+        start.enter_context(_marked_as_starting(config))
+        executor = build_unless_told_to_end(
+            lambda: build_executor(config), end, discard=Executor.stop
+        )
+        if executor is None:
+            return 0
+        try:
+            name = model_name(config, executor.loaded)
+            with contextlib.closing(open_tracer(config, name)) as tracer:
+                run = _run_observed(config, executor, tracer, end, listeners, start=start)
+                return asyncio.run(run)
+        finally:
+            executor.stop()
+
+
+def _marked_as_starting(config: ExecutorConfig) -> contextlib.AbstractContextManager[None]:
+    """Where others look for executors, as far as this one meets schedulers there."""
+    if config.effective_scheduler != "auto":
+        return contextlib.nullcontext()
+    target = TcpAddress(config.host, config.port)
+    return marked_as_starting(RunDir.open(config.run_dir), str(target))
 
 
 async def _run_observed(
@@ -75,10 +89,12 @@ async def _run_observed(
     tracer: RequestTracer,
     end: EndSignal,
     listeners: Listeners,
+    *,
+    start: contextlib.ExitStack,
 ) -> int:
     name, meter = model_name(config, executor.loaded), RequestMeter()
     async with serving_http(name, executor, meter, listeners) as health:
-        return await _run(config, executor, tracer, end, meter=meter, health=health)
+        return await _run(config, executor, tracer, end, meter=meter, health=health, start=start)
 
 
 async def _run(
@@ -89,7 +105,9 @@ async def _run(
     *,
     meter: RequestMeter,
     health: ExecutorHealth,
+    start: contextlib.ExitStack,
 ) -> int:
+    """start: closed once requests are served."""
     stop, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     end.tell(lambda: _tell(loop, stop))
@@ -100,6 +118,7 @@ async def _run(
         return 0  # nobody has been served yet, so there is nothing to drain
     keep_what_is_there()
     await gateway.start()
+    start.close()
     health.target = str(TcpAddress(config.host, gateway.port))
     _log.info(
         "serving",

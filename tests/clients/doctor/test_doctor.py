@@ -19,6 +19,8 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from specsched_client.cli.doctor import gpu as gpu_check
 from specsched_client.cli.doctor.findings import Code
 from specsched_protocol.handoff import HandoffServer
+from specsched_protocol.run_dir import RunDir
+from specsched_protocol.start_marks import marked_as_starting
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 from specsched_protocol.versions import FEATURES, PROTOCOL_RANGE
 from structlog.testing import capture_logs
@@ -282,6 +284,14 @@ def test_nobody_serves(doctor: Doctor) -> None:
     findings = doctor.examine()
     assert findings[Code.EXECUTOR_UNREACHABLE]["severity"] == "warning"
     assert findings[Code.SCHEDULER_NONE]["severity"] == "warning"
+
+
+def test_an_executor_that_starts_is_not_missed(doctor: Doctor, root: Path) -> None:
+    with marked_as_starting(RunDir.open(root), NOBODY):
+        findings = doctor.examine()
+    assert findings[Code.EXECUTOR_STARTING]["severity"] == "note"
+    assert f"will serve at {NOBODY}" in findings[Code.EXECUTOR_STARTING]["what"]
+    assert Code.EXECUTOR_UNREACHABLE not in findings
 
 
 async def test_an_executor_that_does_not_serve(doctor: Doctor) -> None:

@@ -37,7 +37,7 @@ def examine(root: Path, target: str, *, timeout_s: float) -> list[Finding]:
     live = {
         peer.path.stem: f"unix:{peer.path}" for peer in peers if peer.path.name != "handoff.sock"
     }
-    report = asyncio.run(gather_report(target, live, timeout_s=timeout_s))
+    report = asyncio.run(gather_report(target, live, root, timeout_s=timeout_s))
     return [
         *folders,
         *sockets,

@@ -35,6 +35,7 @@ class Code(enum.StrEnum):
     SOCKET_MODE = "socket.mode"
     SOCKET_STALE = "socket.stale"
     EXECUTOR = "executor"
+    EXECUTOR_STARTING = "executor.starting"
     EXECUTOR_UNREACHABLE = "executor.unreachable"
     EXECUTOR_NOT_SERVING = "executor.not-serving"
     PLANS = "plans"

@@ -8,6 +8,7 @@ from specsched_protocol.v1 import scheduler_pb2
 from specsched_protocol.versions import FEATURES, PROTOCOL_RANGE, VersionRange
 
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
+from specsched_client.cli._status_views import start_text
 from specsched_client.cli.doctor.findings import Code, Finding, Severity
 
 __all__ = ["check_processes"]
@@ -20,11 +21,14 @@ def check_processes(report: Report, schedulers: Mapping[str, str]) -> list[Findi
     """What the answers of an executor and of `schedulers` (name -> target) say together."""
     found: list[Finding] = []
     executor = report.executor
-    if isinstance(executor, str):
+    for each in report.starting:
+        remedy = "wait: it loads, compiles and measures; its log says `serving`"
+        found.append(Finding(Code.EXECUTOR_STARTING, Severity.NOTE, start_text(each), remedy))
+    if not isinstance(executor, str):
+        found += _check_executor(executor)
+    elif not report.starting:
         remedy = "start it (specsched executor), or give its address by --target"
         found.append(Finding(Code.EXECUTOR_UNREACHABLE, Severity.WARNING, executor, remedy))
-    else:
-        found += _check_executor(executor)
     if not schedulers:
         what = "no scheduler is in the run directory: executors decide by their --fallback"
         remedy = "start one: specsched scheduler"

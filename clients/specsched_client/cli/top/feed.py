@@ -15,7 +15,7 @@ from typing import Self
 from specsched_protocol.v1 import scheduler_pb2
 
 from specsched_client import AsyncSchedulerClient, SpecschedError
-from specsched_client.cli._discovery import find_schedulers
+from specsched_client.cli._discovery import find_schedulers, run_dir_root
 from specsched_client.cli._status_report import Report, gather_report
 
 __all__ = ["Feed", "Reading"]
@@ -75,7 +75,8 @@ class Feed:
         for name in found.keys() - self._watches.keys():
             self._decisions[name] = deque(maxlen=_MAX_DECISIONS)
             self._watches[name] = asyncio.ensure_future(self._watch(name, found[name]))
-        report = await gather_report(self._target, found, timeout_s=self._timeout_s)
+        root = run_dir_root(self._run_dir)
+        report = await gather_report(self._target, found, root, timeout_s=self._timeout_s)
         decisions = {name: tuple(newest) for name, newest in self._decisions.items()}
         return Reading(time.monotonic(), report, decisions)
 
