@@ -76,11 +76,18 @@ def test_plans_that_ship_are_sound(path, tmp_path):
         assert part.options(tmp_path / part.name)
 
 
-@pytest.mark.parametrize("preset", ["smollm2-135m", "qwen3-8b"])
+@pytest.mark.parametrize("preset", PRESETS)
 def test_a_drafter_is_shaped_like_its_target(preset):
     config = drafter_config(PRESETS[preset])
     assert config.vocab_size == PRESETS[preset]["vocab_size"]
+    assert config.hidden_size == PRESETS[preset]["hidden_size"]
     assert config.target_layer_ids[-1] < config.num_target_layers
+
+
+def test_a_drafter_for_latent_attention_has_grouped_heads():
+    config = drafter_config(PRESETS["deepseek-v32-h200"])
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (56, 7, 128)
+    assert config.target_layer_ids == (0, 1, 3, 4, 5)
 
 
 def test_options_of_another_command_follow_two_dashes():

@@ -11,7 +11,11 @@ from specsched_kernels.indexer_logits import indexer_logits
 from specsched_kernels.select_topk import select_topk
 
 from specsched_executor.core import ModelBatch
-from specsched_executor.model.sparse_mla.layouts import IndexerDevice, IndexerLayout
+from specsched_executor.model.sparse_mla.layouts import (
+    IndexerDevice,
+    IndexerLayout,
+    step_layout,
+)
 
 __all__ = ["MAX_LOGITS_BYTES", "IndexerStep", "begin_indexer"]
 
@@ -37,14 +41,11 @@ class IndexerStep(Protocol):
 def begin_indexer(
     layout: IndexerLayout, device: IndexerDevice, batch: ModelBatch, max_context_tokens: int
 ) -> IndexerStep:
-    """A step of `batch` in a layout; a uniform one of unequal requests is flattened.
-
-    With prompts it is generic: DeepGEMM compiles for every 32 rows more, which takes seconds, and
-    there may be any number of rows then. Sizes that are captured are compiled when they are.
-    """
-    if layout is IndexerLayout.GENERIC or device.deep_gemm is None or batch.has_prompts:
-        return _GenericStep(batch, max_context_tokens)
+    """A step of `batch` in a layout, or in the one that `step_layout` has it run in."""
     query_len = batch.uniform_query_len
+    layout = step_layout(layout, has_prompts=batch.has_prompts, is_uniform=query_len is not None)
+    if layout is IndexerLayout.GENERIC or device.deep_gemm is None:
+        return _GenericStep(batch, max_context_tokens)
     if layout is IndexerLayout.UNIFORM and query_len is not None:
         return _UniformStep(device.deep_gemm, batch, query_len, max_context_tokens)
     is_native = layout is IndexerLayout.NATIVE

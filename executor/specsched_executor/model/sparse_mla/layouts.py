@@ -26,6 +26,7 @@ __all__ = [
     "choose_layout",
     "indexer_traits",
     "probe_indexer",
+    "step_layout",
 ]
 
 _DEEP_GEMM_HEADS: Final = (32, 64)
@@ -91,6 +92,20 @@ def choose_layout(device: IndexerDevice, *, is_scheduled: bool, num_requests: in
     if device.has_varlen:
         return IndexerLayout.NATIVE
     return IndexerLayout.UNIFORM if num_requests == 1 else IndexerLayout.FLATTENED
+
+
+def step_layout(chosen: IndexerLayout, *, has_prompts: bool, is_uniform: bool) -> IndexerLayout:
+    """What a step really runs in. is_uniform: whether the host knows that all requests are alike.
+
+    With prompts it is generic: DeepGEMM compiles for every 32 rows more, which takes seconds, and
+    there may be any number of rows then. Sizes that are captured are compiled when they are. A
+    uniform step of unequal requests is flattened.
+    """
+    if has_prompts:
+        return IndexerLayout.GENERIC
+    if chosen is IndexerLayout.UNIFORM and not is_uniform:
+        return IndexerLayout.FLATTENED
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)

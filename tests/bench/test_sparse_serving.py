@@ -1,0 +1,196 @@
+"""Sparse latent attention served over gRPC on a GPU, a scheduler process beside it.
+
+Weights are random. Where tokens are compared, drafts are those of prompt lookup, and the model's
+own verification accepts them. Where speed is measured, a drafter of random weights does all its
+work, and outcomes are those of a recording: synthetic acceptance.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from specsched_client import Client, Sampling, SchedulerClient
+from specsched_executor.config import ExecutorConfig
+
+from scripts.prove.random_drafter import write_random_drafter
+from tests.bench.conftest import RecordBench
+from tests.bench.driven_gpu import TRACE
+from tests.bench.lasting_load import LastingLoad
+from tests.bench.served_gpu import ServedGpu, served_gpu
+from tests.integration.processes import start_scheduler
+
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.gpu,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+TIMEOUT_S = 240.0
+COMMON = {"device": "cuda", "load_format": "dummy", "http_address": "off", "port": 0}
+
+# ===================== Tokens =====================
+
+PROMPTED = 2300
+"""Tokens of a prompt: more than the 2048 that a row attends to."""
+NUM_REQUESTS, NUM_TOKENS, ROWS = 8, 64, 32
+TOKENS_PRESET = "deepseek-v32-narrow"
+TOKENS_OPTIONS = {
+    "preset": TOKENS_PRESET,
+    "drafter": "ngram",
+    "max_draft_tokens": 3,
+    "max_num_seqs": NUM_REQUESTS,
+    # All prompts in one step, and one captured size: the same batch shape whatever is decided.
+    "max_num_batched_tokens": 32_768,
+    "capture_sizes": [ROWS],
+    "max_context_tokens": 4096,
+}
+TOKENS_POLICIES = ("fixed(3)", "fixed(1)", "threshold(0.2)", "throughput")
+
+
+def repeated_prompt(index: int) -> list[int]:
+    """A random piece again and again, so that there is something to look up."""
+    generator = torch.Generator().manual_seed(index)
+    piece = torch.randint(0, 256, (37 + index,), generator=generator).tolist()
+    return (piece * (PROMPTED // len(piece) + 1))[:PROMPTED]
+
+
+def answers(served: ServedGpu) -> list[tuple[int, ...]]:
+    """Greedy tokens of all prompts, which come in one order and are all there at the first step."""
+    sampling = Sampling(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    with Client(served.target) as client, ThreadPoolExecutor(NUM_REQUESTS) as pool:
+        asked = []
+        for index in range(NUM_REQUESTS):
+            prompt = repeated_prompt(index)
+            asked.append(pool.submit(client.generate, prompt, sampling, timeout_s=TIMEOUT_S))
+            served.wait_for_requests(index + 1)
+        served.start()
+        return [each.result().token_ids for each in asked]
+
+
+def test_tokens_do_not_depend_on_scheduling(record_bench: RecordBench, tmp_path: Path) -> None:
+    results: list[dict[str, Any]] = []
+    expected: list[tuple[int, ...]] | None = None
+    run_dir = tmp_path / "run"
+
+    def serve(policy: str, **options: Any) -> None:
+        nonlocal expected
+        config = ExecutorConfig(**COMMON, **TOKENS_OPTIONS, run_dir=run_dir, **options)
+        with served_gpu(config) as served:
+            beginning = served.totals()
+            tokens = answers(served)
+            expected = expected or tokens
+            row = {"policy": policy, "same_tokens": tokens == expected}
+            results.append(row | served.since(beginning))
+            print(results[-1], flush=True)
+
+    for fallback in ("off", "fixed(3)"):
+        serve(f"no scheduler, {fallback}", scheduler="off", fallback=fallback)
+    with start_scheduler(run_dir) as scheduler, SchedulerClient(scheduler.target) as control:
+        for policy in TOKENS_POLICIES:
+            control.set_policy(policy)
+            serve(policy, profile="quick")
+    record_bench(
+        "sparse_served_tokens",
+        results,
+        preset=TOKENS_PRESET,
+        weights="random",
+        drafts="ngram, accepted by the model's own verification",
+        num_requests=NUM_REQUESTS,
+        prompt_tokens=PROMPTED,
+        output_tokens=NUM_TOKENS,
+        captured_rows=[ROWS],
+    )
+    nothing, everything, *scheduled = results
+    assert nothing["num_verified_tokens"] == 0
+    assert 0 < everything["num_accepted_tokens"] < everything["num_verified_tokens"]
+    for row in results:
+        assert row["same_tokens"], row
+        assert row["num_eager_steps"] == 0, row
+        assert row["num_replays"], row
+    for row in scheduled:
+        assert row["num_planned_steps"] > 0, row
+        assert row["num_accepted_tokens"] > 0, row
+
+
+# ===================== Speed =====================
+
+PRESET = "deepseek-v32-h200"
+CONCURRENCY = (1, 8, 32)
+POLICIES = ("throughput", "off", "fixed(1)", "fixed(3)", "fixed(7)")
+SETTLE_S, MEASURE_S = 0.5, 1.0
+OPTIONS = {
+    "preset": PRESET,
+    "drafter": "dspark",
+    "acceptance_trace": TRACE,
+    "max_draft_tokens": 7,
+    "max_num_seqs": max(CONCURRENCY),
+    "max_num_batched_tokens": 2048,
+    "max_context_tokens": 16_384,
+    "capture_sizes": [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256],
+}
+MAX_TOKENS = 12_000
+
+
+def measured(served: ServedGpu, load: LastingLoad) -> dict[str, Any]:
+    """What becomes of a load in a while."""
+    beginning, num_tokens, began = served.totals(), load.num_tokens, time.perf_counter()
+    time.sleep(MEASURE_S)
+    seconds, num_tokens = time.perf_counter() - began, load.num_tokens - num_tokens
+    load.check()
+    counts = served.since(beginning)
+    return {
+        "tokens_per_s": round(num_tokens / seconds, 1),
+        "ms_per_step": round(seconds * 1e3 / counts["num_steps"], 3),
+        **counts,
+    }
+
+
+def test_steps_are_scheduled_and_replayed(record_bench: RecordBench, tmp_path: Path) -> None:
+    results = []
+    write_random_drafter(PRESET, tmp_path / "drafter")
+    config = ExecutorConfig(
+        **COMMON, **OPTIONS, run_dir=tmp_path / "run", drafter_checkpoint=tmp_path / "drafter"
+    )
+    with (
+        start_scheduler(tmp_path / "run") as scheduler,
+        SchedulerClient(scheduler.target) as control,
+        served_gpu(config) as served,
+        Client(served.target) as client,
+    ):
+        served.start()
+        info = client.server_info()
+        name = client.model_info().served_model_name
+        for concurrency in CONCURRENCY:
+            load = LastingLoad(client, [repeated_prompt(n) for n in range(concurrency)], MAX_TOKENS)
+            with load.running():
+                for policy in (*POLICIES, *reversed(POLICIES)):  # so that no place gains
+                    control.set_policy(policy)
+                    time.sleep(SETTLE_S)
+                    row = {"num_requests": concurrency, "policy": policy}
+                    results.append(row | measured(served, load))
+                    print(results[-1], flush=True)
+        layouts = {n: served.indexer.layout(n) for n in CONCURRENCY}
+    record_bench(
+        "sparse_served",
+        results,
+        model=name,
+        drafts="of random weights, synthetic acceptance: outcomes of tests/fixtures/drafts.npz",
+        attention_backend=info.attention_backend,
+        prompt_tokens=PROMPTED,
+        seconds_per_row=MEASURE_S,
+        options={name: str(value) for name, value in OPTIONS.items() if name != "acceptance_trace"},
+    )
+    for row in results:
+        # Every step of decoding requests is a graph, in the layout of its number of requests.
+        assert set(row["num_replays"]) == {str(layouts[row["num_requests"]])}, row
+        assert row["num_eager_steps"] == 0, row
+        assert row["num_failed_steps"] == 0, row
+        if row["policy"] != "off":
+            assert row["num_planned_steps"] > 0, row
+            assert 0 < row["num_accepted_tokens"] <= row["num_verified_tokens"], row
