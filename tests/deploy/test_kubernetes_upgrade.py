@@ -23,8 +23,11 @@ def upgrade() -> ModuleType:
     manifests.needs_kubectl()
     spec = importlib.util.spec_from_file_location("specsched_upgrade", SCRIPT)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(SCRIPT.parent))  # as for a script that is run
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
     return module
 
 
