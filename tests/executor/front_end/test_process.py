@@ -13,38 +13,20 @@ import grpc.aio
 import pytest
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg_grpc_proto import vllm_engine_pb2_grpc
-from specsched_executor.config import ExecutorConfig
-from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
-from specsched_executor.gateway import GatewayConfig, GatewayError
-from specsched_executor.gateway.counters_servicer import nobody
-from specsched_executor.telemetry import RequestMeter
+from specsched_executor.gateway import GatewayError
 
-from tests.executor.gateway.fakes import MODEL, FakeEngine, WordTokenizer, eventually
+from tests.executor.front_end.site import Site
+from tests.executor.gateway.fakes import FakeEngine, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
 
-class Started:
-    """A front end, and what came of it."""
+class Started(Site):
+    """One front end."""
 
-    def __init__(self, engine: FakeEngine, port: int = 0) -> None:
-        self.has_failed = asyncio.Event()
-        self.meter = RequestMeter()
-        loop, tokenizer = asyncio.get_running_loop(), WordTokenizer()
-        setup = FrontEndSetup(
-            ExecutorConfig(port=0),
-            GatewayConfig(port=port),
-            MODEL,
-            tokenizer._fast,
-            tokenizer.files(),
-        )
-        self.process = FrontEndProcess(
-            engine,
-            setup,
-            nobody,
-            self.meter,
-            lambda: loop.call_soon_threadsafe(self.has_failed.set),  # type: ignore[arg-type]
-        )
+    def __init__(self, engine: FakeEngine, **gateway: Any) -> None:
+        super().__init__(engine, **gateway)
+        self.process = self.one()
 
 
 @pytest.fixture

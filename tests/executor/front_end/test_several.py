@@ -14,15 +14,12 @@ import grpc.aio
 import pytest
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg_grpc_proto import vllm_engine_pb2_grpc
-from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import DeltaSink, DuplicateIdError, GenerationRequest
-from specsched_executor.front_end import FrontEnds, FrontEndSetup
 from specsched_executor.gateway import GatewayConfig, GatewayError, check_port
-from specsched_executor.gateway.counters_servicer import nobody
-from specsched_executor.telemetry import RequestMeter
 from specsched_protocol.tcp import TcpAddress
 
-from tests.executor.gateway.fakes import MODEL, FakeEngine, WordTokenizer, eventually
+from tests.executor.front_end.site import Site
+from tests.executor.gateway.fakes import FakeEngine, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,21 +39,12 @@ class OneOfAnIdEngine(FakeEngine):
             super().abort(request_id)
 
 
-class Started:
-    """Front ends, and what came of them."""
+class Started(Site):
+    """Two front ends."""
 
-    def __init__(self, engine: FakeEngine, **config: Any) -> None:
-        self.has_failed = asyncio.Event()
-        self.meter = RequestMeter()
-        loop, tokenizer = asyncio.get_running_loop(), WordTokenizer()
-        gateway = GatewayConfig(**{"port": 0, **config})
-        options = ExecutorConfig(port=0)
-        setup = FrontEndSetup(options, gateway, MODEL, tokenizer._fast, tokenizer.files())
-
-        def fail() -> None:
-            loop.call_soon_threadsafe(self.has_failed.set)
-
-        self.front_ends = FrontEnds(engine, setup, nobody, self.meter, fail, count=2)  # type: ignore[arg-type]
+    def __init__(self, engine: FakeEngine, **gateway: Any) -> None:
+        super().__init__(engine, **gateway)
+        self.front_ends = self.several(2)
 
 
 @pytest.fixture
