@@ -45,10 +45,10 @@ def verify_drafts(inputs: SamplingInputs, *, out: VerifyOutcome | None = None) -
 
     A deterministic draft (no `draft_distribution`) is accepted iff it equals the request's own
     sample at that position: inverse CDF, in order of token id, of softmax(logits / temperature) cut
-    to top-k, then top-p, at the uniform keyed by (seed, position). A draft x ~ q is accepted with
-    probability min(1, p(x) / q(x)), else replaced by a sample of max(p - q, 0) (Leviathan et al.,
-    2023, arXiv 2211.17192), unless its request keeps its own sample. Temperature 0 is greedy:
-    accepted iff it is the first largest logit.
+    by min-p, then top-k, then top-p, at the uniform keyed by (seed, position). A draft x ~ q is
+    accepted with probability min(1, p(x) / q(x)), else replaced by a sample of max(p - q, 0)
+    (Leviathan et al., 2023, arXiv 2211.17192), unless its request keeps its own sample. Temperature
+    0 is greedy: accepted iff it is the first largest logit.
     Nothing is read back and shapes alone fix the launches, so a graph can capture it with `out`.
 
     Raises ValueError for a tensor of another shape or dtype.
@@ -90,6 +90,8 @@ def _check(inputs: SamplingInputs) -> None:
     check_tensor("top_k", inputs.top_k, shape, int64, device)
     check_tensor("top_p", inputs.top_p, shape, torch.float32, device)
     check_tensor("seeds", inputs.seeds, shape, int64, device)
+    if inputs.min_p is not None:
+        check_tensor("min_p", inputs.min_p, shape, torch.float32, device)
     if inputs.keeps_own_sample is not None:
         check_tensor("keeps_own_sample", inputs.keeps_own_sample, shape, torch.bool, device)
     if inputs.draft_distribution is not None:

@@ -26,16 +26,17 @@ pytestmark = [
 NUM_REQUESTS = 256
 MAX_DRAFT_TOKENS = 7
 MODES = {
-    "greedy": (0.0, 0, 1.0),
-    "temperature": (0.8, 0, 1.0),
-    "top_k": (0.8, 50, 1.0),
-    "top_p": (0.8, 0, 0.95),
-    "top_p, flat": (1.5, 0, 0.98),
+    "greedy": (0.0, 0, 1.0, 0.0),
+    "temperature": (0.8, 0, 1.0, 0.0),
+    "min_p": (0.8, 0, 1.0, 0.05),
+    "top_k": (0.8, 50, 1.0, 0.0),
+    "top_p": (0.8, 0, 0.95, 0.0),
+    "top_p, flat": (1.5, 0, 0.98, 0.0),
 }
 
 
 def verification(mode: str, vocab: int, *, stochastic: bool) -> Callable[[], None]:
-    temperature, top_k, top_p = MODES[mode]
+    temperature, top_k, top_p, min_p = MODES[mode]
     r, k, rows = NUM_REQUESTS, MAX_DRAFT_TOKENS, NUM_REQUESTS * (MAX_DRAFT_TOKENS + 1)
 
     def full(value: float, dtype: torch.dtype) -> torch.Tensor:
@@ -57,6 +58,7 @@ def verification(mode: str, vocab: int, *, stochastic: bool) -> Callable[[], Non
         temperature=full(temperature, torch.float32),
         top_k=full(top_k, torch.int64),
         top_p=full(top_p, torch.float32),
+        min_p=full(min_p, torch.float32),
         seeds=torch.arange(r, device="cuda"),
         keeps_own_sample=full(0, torch.bool),
         draft_distribution=distribution,

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
-from specsched_executor.sampling import Purpose as ExecutorPurpose
+from specsched_executor.core import SamplingParams
 from specsched_executor.sampling import (
+    LogitRules,
     SamplingTensors,
     VerificationInputs,
     keyed_uniforms,
 )
+from specsched_executor.sampling import Purpose as ExecutorPurpose
 from specsched_executor.sampling import verify_drafts as executor_verify
 from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.reference.uniforms import Purpose, keyed_uniform
 from specsched_kernels.reference.verify_drafts import SamplingInputs
 from specsched_kernels.verify_drafts import VerifyOutcome, verify_drafts
 
-MODES = ("greedy", "plain", "top_k", "top_p", "mixed")
+MODES = ("greedy", "plain", "min_p", "top_k", "top_p", "mixed")
 
 
 def parameters(mode: str, num_requests: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
     temperature = torch.rand(num_requests, generator=generator) + 0.4
     top_k = torch.zeros(num_requests, dtype=torch.int64)
     top_p = torch.ones(num_requests)
+    min_p = torch.zeros(num_requests)
     if mode == "greedy":
         temperature.zero_()
     if mode in {"top_k", "mixed"}:
         top_k = torch.randint(0, 12, (num_requests,), generator=generator)
     if mode in {"top_p", "mixed"}:
         top_p = torch.rand(num_requests, generator=generator) * 0.9 + 0.1
+    if mode in {"min_p", "mixed"}:
+        min_p = (torch.rand(num_requests, generator=generator) - 0.3).clamp(min=0.0)
+        min_p[3::7] = 1.0
     if mode == "mixed":
         temperature[::3] = 0.0
     seeds = torch.randint(-(2**62), 2**62, (num_requests,), generator=generator)
     return {
         "temperature": temperature,
+        "min_p": min_p,
         "top_k": top_k,
         "top_p": top_p,
         "seeds": seeds,
@@ -94,6 +102,19 @@ def probabilities_of(inputs: SamplingInputs) -> torch.Tensor | None:
     return inputs.draft_distribution.logits.exp()  # as DraftDistribution.of leaves them
 
 
+def cut_by_min_p(inputs: SamplingInputs) -> torch.Tensor:
+    """The logits as the executor's own rule leaves them to those who sample."""
+    logits, starts = inputs.logits.clone(), inputs.logit_start_loc.tolist()
+    for request, (first, end) in enumerate(itertools.pairwise(starts)):
+        params = SamplingParams(
+            temperature=float(inputs.temperature[request]), min_p=float(inputs.min_p[request])
+        )
+        rules = LogitRules.of(params, 1)
+        if rules is not None:
+            rules.apply(logits[first:end], [0], [])
+    return logits
+
+
 def committed(outcome: VerifyOutcome, request: int) -> list[int]:
     return outcome.token_ids[request, : int(outcome.num_accepted[request]) + 1].tolist()
 
@@ -146,7 +167,7 @@ def test_reference_commits_what_the_executor_does(mode: str, stochastic: bool) -
         mine = verify_drafts(inputs)
         theirs = executor_verify(
             VerificationInputs(
-                logits=inputs.logits[: int(inputs.logit_start_loc[-1])],
+                logits=cut_by_min_p(inputs)[: int(inputs.logit_start_loc[-1])],
                 logit_start_loc=inputs.logit_start_loc.long(),
                 verify_lens=inputs.verify_lens.long(),
                 output_positions=inputs.output_positions,
@@ -247,7 +268,7 @@ def test_drafts_can_be_tables_by_slot(device: str, stochastic: bool) -> None:
         assert torch.equal(got.token_ids, expected.token_ids)
 
 
-@pytest.mark.parametrize("mode", ["top_k", "top_p", "mixed"])
+@pytest.mark.parametrize("mode", ["min_p", "top_k", "top_p", "mixed"])
 @pytest.mark.parametrize("max_candidates", [64, 8])
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_candidates_settle_rows_of_a_large_vocabulary_or_all_of_it_is_searched(

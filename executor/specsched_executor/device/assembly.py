@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specsched_kernels.draft_distribution import DraftDistribution
 
-from specsched_executor.core import Drafter, ModelConfig, SamplingParams, TargetModel
+from specsched_executor.core import Drafter, ModelConfig, TargetModel
 from specsched_executor.device.device_step import DeviceStep
 from specsched_executor.device.drafter import DeviceDrafter, NoDeviceDrafter
 from specsched_executor.device.graph_sizes import GraphSizes
@@ -14,7 +14,6 @@ from specsched_executor.device.graphs import CudaReplayer, Replayer, RerunReplay
 from specsched_executor.device.host_drafts import FedDrafter, MirroredDraftTable
 from specsched_executor.device.pipelined_loop import PipelinedLoop
 from specsched_executor.device.runner import DeviceRunner
-from specsched_executor.device.sampling_limits import check_sampling
 from specsched_executor.device.step_arrays import DeviceSizes
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.confidence_gate import ConfidenceGate
@@ -35,10 +34,6 @@ class DeviceParts:
     graphs: StepGraphs
     host_drafter: Drafter | None
     num_kv_blocks: int
-
-    def check_sampling(self, params: SamplingParams) -> None:
-        """Raise RequestError, naming the parameter, for what steps on a device cannot do."""
-        check_sampling(params)
 
     def build_loop(
         self,

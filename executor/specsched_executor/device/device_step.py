@@ -10,21 +10,16 @@ from dataclasses import dataclass
 
 import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation, allocate_verify_lens
+from specsched_kernels.logit_rules import LogitRuleTables
 from specsched_kernels.pack_rows import PackedRows, RowSources, pack_rows
-from specsched_kernels.slot_tables import (
-    SlotCommit,
-    SlotTables,
-    commit_slots,
-    read_slots,
-    store_drafts,
-)
-from specsched_kernels.verify_drafts import SamplingInputs, VerifyOutcome, verify_drafts
+from specsched_kernels.slot_tables import SlotTables, read_slots, store_drafts
 from specsched_kernels.window_pages import CommittedRows
 
 from specsched_executor.core import PAD_SLOT, KvCache, ModelBatch, TargetModel, TargetOutput
 from specsched_executor.device.drafter import ContextRows, DeviceDrafter, DraftJob
+from specsched_executor.device.judging import DraftJudge
 from specsched_executor.device.packed import PackedArrays
-from specsched_executor.device.recorded import RecordedDrafter
+from specsched_executor.device.slot_rules import rule_sizes
 from specsched_executor.device.step_arrays import (
     DeviceSizes,
     RequestInputs,
@@ -80,7 +75,11 @@ class DeviceStep:
         self.inputs.arrays["slot_ids"].fill_(PAD_SLOT)
         self.outputs = PackedArrays(output_layout(sizes), self.device)
         self.tables = SlotTables.empty(sizes.max_requests, sizes.max_draft_tokens, self.device)
+        self.rules = LogitRuleTables.empty(
+            sizes.max_requests, rule_sizes(sizes, model.config), self.device
+        )
         self.drafter = drafter
+        self._judge = DraftJudge(self.inputs, self.outputs, self.tables, self.rules, drafter)
         self._model = model
         self._kv_cache = kv_cache
 
@@ -114,19 +113,16 @@ class DeviceStep:
             start_positions=start_positions,
             more_logit_rows=None if wanted is None else wanted.prompt_rows(query_start_loc),
         )
-        outcome = self._judge(requests, allocation, output, start_positions)
+        raw_logits = None
+        if wanted is not None:
+            raw_logits = wanted.output_logits(
+                output.logits, allocation.logit_start_loc, self.sizes.max_draft_tokens + 1
+            )
+        num_sampled = allocation.logit_rows.shape[0]
+        logits = output.logits[:num_sampled]
+        outcome = self._judge.judge(requests, allocation, logits, start_positions)
         self.outputs["verify_lens"][: shape.padded_requests].copy_(allocation.verify_lens)
-        commit_slots(
-            self.tables,
-            SlotCommit(
-                requests.slot_ids,
-                requests.samples,
-                start_positions,
-                requests.num_base_rows,
-                outcome.token_ids,
-                outcome.num_accepted,
-            ),
-        )
+        self._judge.commit(requests, start_positions, outcome)
         if self.drafter.feature_layers:
             self.drafter.take_in(
                 ContextRows(
@@ -142,12 +138,11 @@ class DeviceStep:
                     ),
                 )
             )
-        if wanted is None:
+        if wanted is None or raw_logits is None:
             return None
-        num_sampled = allocation.logit_rows.shape[0]
         return ToldLogprobs(
             wanted,
-            wanted.tell_outputs(output.logits, allocation.logit_start_loc, outcome.token_ids),
+            wanted.tell_outputs(raw_logits, outcome.token_ids),
             wanted.tell_prompts(output.logits[num_sampled:]),
         )
 
@@ -234,35 +229,3 @@ class DeviceStep:
             has_prompts=shape.has_prompts,
         )
         return self._model.forward(batch, self._kv_cache)
-
-    def _judge(
-        self,
-        requests: RequestInputs,
-        allocation: VerifyAllocation,
-        output: TargetOutput,
-        start_positions: torch.Tensor,
-    ) -> VerifyOutcome:
-        num_requests = requests.slot_ids.shape[0]
-        out = VerifyOutcome(
-            token_ids=self.outputs["token_ids"][:num_requests],
-            num_accepted=self.outputs["num_accepted"][:num_requests],
-            faulty=self.outputs["faulty"][:num_requests],
-        )
-        inputs = SamplingInputs(
-            logits=output.logits[: allocation.logit_rows.shape[0]],
-            logit_start_loc=allocation.logit_start_loc,
-            verify_lens=allocation.verify_lens,
-            output_positions=start_positions + requests.num_base_rows,
-            draft_token_ids=self.tables.draft_token_ids,
-            temperature=requests.temperature,
-            top_k=requests.top_k,
-            top_p=requests.top_p,
-            seeds=requests.seeds,
-            draft_distribution=self.drafter.distribution,
-            slot_ids=requests.slot_ids,
-            keeps_own_sample=requests.keeps_own_sample,
-        )
-        verify_drafts(inputs, out=out)
-        if isinstance(self.drafter, RecordedDrafter):
-            self.drafter.decide(requests, self.tables, start_positions, allocation.verify_lens, out)
-        return out

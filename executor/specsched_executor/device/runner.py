@@ -13,6 +13,7 @@ from specsched_executor.core import TargetOutput
 from specsched_executor.device.device_step import DeviceStep, StepShape
 from specsched_executor.device.graphs import StepGraphs
 from specsched_executor.device.packed import PackedArrays
+from specsched_executor.device.slot_rules import SlotRules
 from specsched_executor.device.staging import StagedStep, StagingArea
 from specsched_executor.device.timeline import Timeline, timeline_for
 from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
@@ -66,6 +67,7 @@ class DeviceRunner:
         self._timelines = [timeline_for(step.device) for _ in range(_NUM_BUFFERS + 1)]
         self._num_launched = 0
         self._prior = _Prior(step.sizes.max_draft_tokens)
+        self._rules = SlotRules(step.rules, columns)
 
     @property
     def drafts(self) -> bool:
@@ -99,6 +101,7 @@ class DeviceRunner:
             draft_limits=limits,
             next_draft_lens=draft_lens,
             prior=self._prior.mean,
+            ruled=self._rules.prepare(batch),
         )
         self._step.inputs.arrays.copy_from(staging.arrays, staged.num_bytes)
         timeline.mark_start()

@@ -45,15 +45,19 @@ class StagingArea:
         draft_limits: Slots,
         next_draft_lens: Slots,
         prior: npt.NDArray[np.float32],
+        ruled: Slots,
     ) -> StagedStep:
         """Describe `batch`; requests past the last one become padding.
 
-        weights, draft_limits, next_draft_lens: of each request, [R].
+        weights, draft_limits, next_draft_lens: of each request, [R]. ruled: indexes of those whose
+        logits are ruled.
         """
         fields, slots, num_requests = self._fields, batch.slot_ids, len(batch.slot_ids)
         fields["budget"][0] = budget
         fields["step_id"][0] = batch.step_id
         fields["prior"][:] = prior
+        fields["num_ruled"][0] = len(ruled)
+        fields["ruled"][: len(ruled)] = ruled
         for name, values in (
             ("slot_ids", slots),
             ("generations", batch.generations),
@@ -66,6 +70,7 @@ class StagingArea:
             fields[name][:num_requests] = values
         for name, column in (
             ("temperature", columns.temperature),
+            ("min_p", columns.min_p),
             ("top_k", columns.top_k),
             ("top_p", columns.top_p),
             ("draft_temperature", columns.draft_temperature),

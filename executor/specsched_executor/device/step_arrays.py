@@ -35,13 +35,15 @@ def input_layout(sizes: DeviceSizes) -> PackedLayout:
 
     given_positions: where a prefill's rows start, -1 for an anchor that only the device knows.
     draft_limits: drafts it may verify. next_draft_lens: drafts to make for it at the end.
-    prompt_start: index of its base rows in prompt_token_ids, -1 for an anchor.
+    prompt_start: index of its base rows in prompt_token_ids, -1 for an anchor. ruled: the first
+    num_ruled are indexes of those whose logits are ruled.
     """
     requests, int32, int64 = (sizes.max_requests,), torch.int32, torch.int64
     return PackedLayout(
         {
             "budget": Field((1,), int32),
             "step_id": Field((1,), int64),
+            "num_ruled": Field((1,), int32),
             "prior": Field((sizes.max_draft_tokens,), torch.float32),
             "slot_ids": Field(requests, int64),
             "generations": Field(requests, int64),
@@ -52,11 +54,13 @@ def input_layout(sizes: DeviceSizes) -> PackedLayout:
             "next_draft_lens": Field(requests, int32),
             "weights": Field(requests, torch.float32),
             "temperature": Field(requests, torch.float32),
+            "min_p": Field(requests, torch.float32),
             "top_k": Field(requests, int64),
             "top_p": Field(requests, torch.float32),
             "draft_temperature": Field(requests, torch.float32),
             "seeds": Field(requests, int64),
             "keeps_own_sample": Field(requests, torch.bool),
+            "ruled": Field(requests, int32),
             "prompt_start": Field(requests, int32),
             "block_tables": Field((*requests, sizes.max_blocks), int32),
             "prompt_token_ids": Field((sizes.max_rows,), int64),
@@ -91,11 +95,13 @@ class RequestInputs:
     next_draft_lens: torch.Tensor
     weights: torch.Tensor
     temperature: torch.Tensor
+    min_p: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
     draft_temperature: torch.Tensor
     seeds: torch.Tensor
     keeps_own_sample: torch.Tensor
+    ruled: torch.Tensor
     prompt_start: torch.Tensor
     block_tables: torch.Tensor
 

@@ -52,20 +52,26 @@ class WantedLogprobs:
         )
         return query_start_loc[entries] + offsets
 
-    def tell_outputs(
-        self, logits: torch.Tensor, logit_start_loc: torch.Tensor, token_ids: torch.Tensor
-    ) -> RowLogprobs | None:
-        """Of token_ids, int64 [R, k+1], of the requests that want them: k+1 rows each.
+    def output_logits(
+        self, logits: torch.Tensor, logit_start_loc: torch.Tensor, rows_each: int
+    ) -> torch.Tensor:
+        """Logits of the requests that want their outputs told, before any rule changes them.
 
         logits: float32 [m, V]. Rows past a request's own hold what belongs to nobody.
         """
+        entries = _on(logits.device, list(self.outputs))
+        offsets = torch.arange(rows_each, device=logits.device)
+        rows = (logit_start_loc[entries].long()[:, None] + offsets).clamp(max=len(logits) - 1)
+        return logits[rows.flatten()]
+
+    def tell_outputs(
+        self, output_logits: torch.Tensor, token_ids: torch.Tensor
+    ) -> RowLogprobs | None:
+        """Of token_ids, int64 [R, k+1], of the requests that want them: k+1 rows each."""
         if not self.outputs:
             return None
-        entries = _on(logits.device, list(self.outputs))
-        chosen = token_ids[entries]
-        offsets = torch.arange(chosen.shape[1], device=logits.device)
-        rows = (logit_start_loc[entries].long()[:, None] + offsets).clamp(max=len(logits) - 1)
-        return RowLogprobs.of(logits[rows.flatten()], chosen.flatten(), max(self.outputs.values()))
+        chosen = token_ids[_on(token_ids.device, list(self.outputs))]
+        return RowLogprobs.of(output_logits, chosen.flatten(), max(self.outputs.values()))
 
     def tell_prompts(self, logits: torch.Tensor) -> RowLogprobs | None:
         """Of the prompt tokens after the rows of `prompt_rows`; logits: float32 [n, V]."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
 
 from specsched_executor.core import (
     DeltaSink,
@@ -29,25 +28,13 @@ __all__ = ["Admission"]
 _SEED_MASK = (1 << SEED_BITS) - 1
 
 
-def _accept_any(params: SamplingParams) -> None:
-    """What every engine refuses is checked besides."""
-
-
 class Admission:
-    """Checks requests and gives them their engine state. Immutable, so safe from any thread.
-
-    check_sampling: raises RequestError for what steps of this engine cannot do.
-    """
+    """Checks requests and gives them their engine state. Immutable, so safe from any thread."""
 
     def __init__(
-        self,
-        model: ModelConfig,
-        config: EngineConfig,
-        detokenizer: Detokenizer | None,
-        check_sampling: Callable[[SamplingParams], None] = _accept_any,
+        self, model: ModelConfig, config: EngineConfig, detokenizer: Detokenizer | None
     ) -> None:
         self._model = model
-        self._check_sampling = check_sampling
         self._config = config
         self._detokenizer = detokenizer
         self.max_context_tokens = min(
@@ -69,7 +56,6 @@ class Admission:
         """The state of the request's first output. Raises RequestError like `accept_all`."""
         self._check_prompt(request)
         validate_sampling(request.sampling, self._model.vocab_size)
-        self._check_sampling(request.sampling)
         if request.sampling.stop and self._detokenizer is None:
             raise RequestError("stop strings were given to an engine without a tokenizer")
         if not (math.isfinite(request.weight) and request.weight > 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from specsched_executor.core import Drafter, SamplingParams, TargetModel
+from specsched_executor.core import Drafter, TargetModel
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.config import EngineConfig
@@ -22,9 +22,6 @@ __all__ = ["LoopParts", "build_step_loop"]
 
 class LoopParts(Protocol):
     """What an engine on a device is made of; see `specsched_executor.device`."""
-
-    def check_sampling(self, params: SamplingParams) -> None:
-        """Raise RequestError, naming the parameter, for what its steps cannot do."""
 
     def build_loop(
         self,

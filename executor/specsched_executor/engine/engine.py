@@ -60,14 +60,13 @@ class Engine:
     ) -> None:
         self._delivery = Delivery(self._forget)
         gate = ConfidenceGate(transport, config.max_num_seqs * config.max_draft_tokens)
+        self._admission = Admission(model.config, config, detokenizer)
         self._loop: RequestLoop
         if device is None:
-            self._admission = Admission(model.config, config, detokenizer)
             self._loop = build_step_loop(
                 model, drafter, gate, config, self._delivery, calibrations=calibrations
             )
         else:
-            self._admission = Admission(model.config, config, detokenizer, device.check_sampling)
             self._loop = device.build_loop(gate, config, self._delivery, calibrations)
         self._wake = threading.Condition()
         self._unfinished: dict[ActiveRequest, None] = {}  # in arrival order

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.sampling import alters_logits
+from specsched_executor.sampling import alters_logits, has_logit_rules
 
 __all__ = ["SlotColumns", "Slots"]
 
@@ -25,10 +25,10 @@ class SlotColumns:
 
     Of the request, as admitted: generation (0: the slot is free), seed, max_total_tokens (prompt
     and output at most), min_tokens (prompt and output before which a stop token is held off) int64;
-    weight, temperature, top_p float32; draft_temperature float32, what drafts are drawn at: the
-    likeliest token agrees most often with a sample that is kept; top_k int64; is_greedy,
-    keeps_own_sample bool; is_told_apart bool, what becomes of its drafts says little of others';
-    wants_logprobs bool, of its output or its prompt.
+    weight, temperature, min_p, top_p float32; draft_temperature float32, what drafts are drawn at:
+    the likeliest token agrees most often with a sample that is kept; top_k int64; is_greedy,
+    keeps_own_sample, has_logit_rules bool; is_told_apart bool, what becomes of its drafts says
+    little of others'; wants_logprobs bool, of its output or its prompt.
 
     Of its progress: num_tokens, prompt and output known, anchor last; num_cached_tokens, leading
     ones whose keys and values are in the cache; num_draft_tokens, drafts present, made at the end
@@ -53,10 +53,12 @@ class SlotColumns:
         self.weight = column(np.float32)
         self.temperature = column(np.float32)
         self.draft_temperature = column(np.float32)
+        self.min_p = column(np.float32)
         self.top_p = column(np.float32)
         self.top_k = column()
         self.is_greedy = column(np.bool_)
         self.keeps_own_sample = column(np.bool_)
+        self.has_logit_rules = column(np.bool_)
         self.is_told_apart = column(np.bool_)
         self.wants_logprobs = column(np.bool_)
 
@@ -83,12 +85,14 @@ class SlotColumns:
         self.min_tokens[slot] = request.num_prompt_tokens + request.stop_rules.ignored_below
         self.weight[slot] = request.request.weight
         self.temperature[slot] = sampling.temperature
+        self.min_p[slot] = sampling.min_p
         self.top_p[slot] = sampling.top_p
         self.top_k[slot] = sampling.top_k
         self.is_greedy[slot] = request.is_greedy
         is_kept = sampling.keeps_own_sample and not self._has_recorded_outcomes
         self.keeps_own_sample[slot] = is_kept
         self.draft_temperature[slot] = 0.0 if is_kept else sampling.temperature
+        self.has_logit_rules[slot] = has_logit_rules(sampling)
         self.is_told_apart[slot] = is_kept or alters_logits(sampling)
         wanted = (sampling.logprobs, sampling.prompt_logprobs)
         self.wants_logprobs[slot] = any(each is not None for each in wanted)
@@ -143,8 +147,16 @@ class SlotColumns:
         surely: npt.NDArray[np.bool_] = is_last & (self.max_in_flight_tokens[slots] > 0)
         return surely
 
+    def hold_off_stops(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Whether tokens that would end the output may still be impossible."""
+        hold_off: npt.NDArray[np.bool_] = self.num_tokens[slots] < self.min_tokens[slots]
+        return hold_off
+
+    def are_ruled(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Whether their logits may be changed before they are sampled from."""
+        return self.has_logit_rules[slots] | self.hold_off_stops(slots)
+
     def teach(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Whether drafts of the step to come are judged by the target's own distribution."""
-        is_stop_held_off = self.num_tokens[slots] < self.min_tokens[slots]
-        teach: npt.NDArray[np.bool_] = ~(is_stop_held_off | self.is_told_apart[slots])
+        teach: npt.NDArray[np.bool_] = ~(self.hold_off_stops(slots) | self.is_told_apart[slots])
         return teach

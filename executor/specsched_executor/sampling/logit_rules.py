@@ -14,7 +14,13 @@ import torch
 
 from specsched_executor.core import SamplingParams
 
-__all__ = ["LogitRules", "alters_logits", "suppress_early_stops"]
+__all__ = [
+    "LogitRules",
+    "alters_logits",
+    "has_logit_rules",
+    "has_penalties",
+    "suppress_early_stops",
+]
 
 _MAX_ADDED_PENALTY = 0.1
 _MAX_REPETITION_RATIO = 1.05
@@ -24,6 +30,20 @@ _MAX_REPETITION_RATIO = 1.05
 def suppress_early_stops(logits: torch.Tensor, token_ids: Sequence[int]) -> None:
     """Make tokens that would end the output impossible, in place. logits: float32 [m, V]."""
     logits[:, list(token_ids)] = -torch.inf
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    """Whether a request's logits depend on the tokens before."""
+    return (
+        params.repetition_penalty != 1
+        or params.presence_penalty != 0
+        or params.frequency_penalty != 0
+    )
+
+
+def has_logit_rules(params: SamplingParams) -> bool:
+    """Whether a request's logits are changed, for the whole of its output, before it samples."""
+    return bool(params.logit_bias) or has_penalties(params)
 
 
 def alters_logits(params: SamplingParams) -> bool:
@@ -54,7 +74,7 @@ class LogitRules:
         self._params = params
         self._bias_token_ids = [token_id for token_id, _ in params.logit_bias]
         self._bias = torch.tensor([bias for _, bias in params.logit_bias])
-        self._seen = _SeenTokens(num_prompt_tokens) if _has_penalties(params) else None
+        self._seen = _SeenTokens(num_prompt_tokens) if has_penalties(params) else None
         # Of what is below the largest logit: -inf for min_p 0, which keeps all.
         self._min_p_margin = params.temperature * math.log(params.min_p) if params.min_p else None
 
@@ -62,7 +82,7 @@ class LogitRules:
     def of(cls, params: SamplingParams, num_prompt_tokens: int) -> LogitRules | None:
         """The rules of a request; None where it has none, so that it pays nothing."""
         has_min_p = params.min_p > 0 and params.temperature > 0
-        if not (has_min_p or params.logit_bias or _has_penalties(params)):
+        if not (has_min_p or has_logit_rules(params)):
             return None
         return cls(params, num_prompt_tokens)
 
@@ -91,14 +111,6 @@ class LogitRules:
         values -= self._params.frequency_penalty * counts
         values -= self._params.presence_penalty * (counts > 0)
         logits[:, token_ids] = values
-
-
-def _has_penalties(params: SamplingParams) -> bool:
-    return (
-        params.repetition_penalty != 1
-        or params.presence_penalty != 0
-        or params.frequency_penalty != 0
-    )
 
 
 class _SeenTokens:

@@ -10,7 +10,19 @@ import torch
 
 from specsched_executor.core import RequestError, SamplingParams
 
-__all__ = ["MAX_LOGPROBS", "MAX_OUTPUTS", "SamplingTensors", "validate_sampling"]
+__all__ = [
+    "MAX_BIASED_TOKENS",
+    "MAX_LOGPROBS",
+    "MAX_OUTPUTS",
+    "MAX_STOP_TOKEN_IDS",
+    "SamplingTensors",
+    "validate_sampling",
+]
+
+MAX_BIASED_TOKENS = 1024
+"""Tokens that logit_bias names at most: a table on the device has room for as many per request."""
+MAX_STOP_TOKEN_IDS = 128
+"""Likewise stop_token_ids. Both are vLLM's, in its GPU model runner."""
 
 MAX_LOGPROBS = 20
 """Alternatives told per position at most: what the OpenAI API allows."""
@@ -54,6 +66,11 @@ def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
             f"{name} is {value}; accepted: 0 to {MAX_LOGPROBS} alternatives per token, or none",
         )
     _check("" not in params.stop, "stop holds an empty string; accepted: non-empty strings")
+    _check(
+        len(params.stop_token_ids) <= MAX_STOP_TOKEN_IDS,
+        f"stop_token_ids has {len(params.stop_token_ids)} ids; accepted: at most"
+        f" {MAX_STOP_TOKEN_IDS}",
+    )
     for token_id in params.stop_token_ids:
         _check(
             0 <= token_id < vocab_size,
@@ -75,6 +92,10 @@ def _check_penalties(params: SamplingParams, vocab_size: int) -> None:
             -_MAX_PENALTY <= value <= _MAX_PENALTY,
             f"{name} is {value}; accepted: -{_MAX_PENALTY} to {_MAX_PENALTY} (0: none)",
         )
+    _check(
+        len(params.logit_bias) <= MAX_BIASED_TOKENS,
+        f"logit_bias names {len(params.logit_bias)} tokens; accepted: at most {MAX_BIASED_TOKENS}",
+    )
     biased = [token_id for token_id, _ in params.logit_bias]
     _check(len(set(biased)) == len(biased), f"logit_bias names a token twice: {biased}")
     for token_id, bias in params.logit_bias:

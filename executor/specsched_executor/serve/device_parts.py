@@ -118,7 +118,7 @@ def _drafter(
 
 def _memory(config: ExecutorConfig, loaded: LoadedModel, sizes: EngineConfig) -> MemoryPlan:
     return plan_memory(
-        loaded.config.vocab_size,
+        loaded.config,
         loaded.model.kv_block_bytes(sizes.block_size),
         sizes,
         draws_drafts=config.drafter == "dspark",

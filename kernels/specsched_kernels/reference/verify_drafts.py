@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ class SamplingInputs:
     or None for a deterministic drafter. With slot_ids, int64 [R], drafts and distribution are
     tables by slot; -1 is padding, without logits. keeps_own_sample: bool [R], the drafts of a
     request count as deterministic ones although they have a distribution; None: of no request.
+    min_p: float32 [R] in [0, 1], tokens below this share of the largest probability are left out
+    before top_k and top_p; None: none.
     """
 
     logits: torch.Tensor
@@ -42,6 +45,7 @@ class SamplingInputs:
     draft_distribution: DraftDistribution | None = None
     slot_ids: torch.Tensor | None = None
     keeps_own_sample: torch.Tensor | None = None
+    min_p: torch.Tensor | None = None
 
 
 def verify_drafts(inputs: SamplingInputs, out: VerifyOutcome) -> None:
@@ -95,7 +99,12 @@ def _judge(
 
 def target_distribution(inputs: SamplingInputs, request: int, logits: torch.Tensor) -> torch.Tensor:
     """float64 [V]; whatever ties with the last token kept by top-k or top-p is kept too."""
-    scaled = logits / inputs.temperature[request]
+    temperature = inputs.temperature[request]
+    min_p = 0.0 if inputs.min_p is None else float(inputs.min_p[request])
+    if min_p > 0:
+        lowest = logits.max() + temperature * math.log(min_p)
+        logits = logits.masked_fill(logits < lowest, -torch.inf)
+    scaled = logits / temperature
     top_k, top_p = int(inputs.top_k[request]), float(inputs.top_p[request])
     if 0 < top_k < len(scaled):
         scaled = scaled.masked_fill(scaled < scaled.topk(top_k).values[-1], -torch.inf)

@@ -1,8 +1,9 @@
-"""Top-k and top-p by candidates: the few largest logits of a row, gathered in one pass.
+"""Min-p, top-k and top-p by candidates: the few largest logits of a row, gathered in one pass.
 
 A threshold is guessed from a sample of the row, generously, so that what it leaves is nearly always
 more than the cut keeps and few enough for registers. Whether it was is checked exactly afterwards;
 a row where it was not is searched whole (see cuts.py). Nothing but time depends on the guess.
+With min-p there is nothing to guess: all that it leaves are candidates.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from specsched_kernels.triton.cuts import lowest_likely
 from specsched_kernels.triton.row_statistics import needs_sample, request_of
 from specsched_kernels.triton.uniforms import SAMPLE, keyed_uniform
 from specsched_kernels.triton.vocabulary import find_share, log2_scale, order_key
@@ -58,6 +60,7 @@ def candidates_kernel(
     position_ptr,
     verify_ptr,
     temperature_ptr,
+    min_p_ptr,
     top_k_ptr,
     top_p_ptr,
     seed_ptr,
@@ -88,8 +91,13 @@ def candidates_kernel(
             is_candidate = index < count
             at = tl.cast(row, tl.int64) * MAX_CANDIDATES + index
             logit = tl.load(candidate_logit_ptr + at, mask=is_candidate, other=float("-inf"))
-            scale = log2_scale(tl.load(temperature_ptr + request))
-            weight = tl.exp2((logit - maximum) * scale).to(tl.float64)
+            temperature = tl.load(temperature_ptr + request)
+            weight = tl.exp2((logit - maximum) * log2_scale(temperature)).to(tl.float64)
+            lowest = lowest_likely(min_p_ptr, request, maximum, temperature)
+            holds_all = (lowest > float("-inf")) | (count == vocab_size)
+            mass = tl.load(mass_ptr + row)
+            if holds_all:
+                mass = tl.sum(weight, axis=0)
             cut, is_settled = _cut_among(
                 tl.where(is_candidate, order_key(logit), -_LARGEST_KEY),
                 weight,
@@ -97,8 +105,9 @@ def candidates_kernel(
                 order_key(maximum) + 1,
                 tl.load(top_k_ptr + request).to(tl.int32),
                 tl.load(top_p_ptr + request).to(tl.float64),
-                tl.load(mass_ptr + row),
+                mass,
                 count,
+                holds_all,
                 vocab_size,
             )
             kept = tl.where(is_candidate & (order_key(logit) >= cut), weight, 0.0)
@@ -119,18 +128,18 @@ def candidates_kernel(
 
 
 @triton.jit
-def _cut_among(key, weight, low, high, top_k, top_p, mass, count, vocab_size):
+def _cut_among(key, weight, low, high, top_k, top_p, mass, count, holds_all, vocab_size):
     """Largest cut in [low, high) that keeps top_k candidates and, of their mass, the share top_p;
-    and whether the candidates hold as much."""
+    and whether the candidates hold as much, or all there is."""
     cut = low
     is_settled = count > 0
     if (top_k > 0) & (top_k < vocab_size):
         cut = _cut_at_count(key, low, high, count, top_k)
         mass = tl.sum(tl.where(key >= cut, weight, 0.0), axis=0)
-        is_settled = is_settled & (count >= top_k)
+        is_settled = is_settled & ((count >= top_k) | holds_all)
     if top_p < 1.0:
         held = tl.sum(tl.where(key >= cut, weight, 0.0), axis=0)
-        is_settled = is_settled & ((held >= top_p * mass) | (count == vocab_size))
+        is_settled = is_settled & ((held >= top_p * mass) | holds_all)
         cut = _cut_at_mass(key, weight, cut, high, top_p * mass)
     return cut, is_settled
 

@@ -1,4 +1,4 @@
-"""Where top-k and top-p cut a row of logits, found without a sort in passes over all of it."""
+"""Where min-p, top-k and top-p cut a row of logits, found without a sort in passes over it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton.language as tl
 
 from specsched_kernels.triton.vocabulary import LOWEST_KEY, mass_of, order_key
 
-__all__ = ["cut_of", "guess_threshold"]
+__all__ = ["cut_of", "guess_threshold", "lowest_likely"]
 
 _NUM_PIVOTS = tl.constexpr(3)
 _NUM_LINES = tl.constexpr(4)
@@ -16,6 +16,17 @@ _NUM_SAMPLED = tl.constexpr(2048)
 _SAMPLED_RUN = tl.constexpr(128)
 _MAX_DEPTH = tl.constexpr(32.0)
 _NUM_HALVINGS = tl.constexpr(9)
+
+
+@triton.jit
+def lowest_likely(min_p_ptr, request, maximum, temperature):
+    """Smallest logit that min_p leaves in a row; -inf where it leaves all."""
+    lowest = float("-inf")
+    if min_p_ptr is not None:
+        min_p = tl.load(min_p_ptr + request)
+        if min_p > 0.0:
+            lowest = maximum + temperature * tl.log(min_p)
+    return lowest
 
 
 @triton.jit
@@ -43,9 +54,15 @@ def guess_threshold(row_ptr, maximum, scale, min_count, max_left_out, vocab_size
 
 
 @triton.jit
-def cut_of(row_ptr, scale, maximum, top_k, top_p, mass, vocab_size, BLOCK_VOCAB: tl.constexpr):
-    """Largest cut that keeps top_k tokens and, of their mass, the share top_p; mass: of the row."""
+def cut_of(
+    row_ptr, scale, maximum, lowest, top_k, top_p, mass, vocab_size, BLOCK_VOCAB: tl.constexpr
+):
+    """Largest cut that keeps top_k tokens and, of their mass, the share top_p, of those that reach
+    the logit `lowest`; mass: of the row."""
     cut = tl.full([], LOWEST_KEY, tl.int32)
+    if lowest > float("-inf"):
+        cut = order_key(lowest)
+        mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
     num_kept = vocab_size
     for by_mass in range(2):  # top-k, then top-p: a loop, so that its body is compiled once
         is_cut = tl.where(by_mass == 1, top_p < 1.0, (top_k > 0) & (top_k < vocab_size))

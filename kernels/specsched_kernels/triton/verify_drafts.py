@@ -1,9 +1,10 @@
 """Device code of `verify_drafts`: a few launches, of which one reads all logits.
 
 That one leaves the largest logit and the mass of each chunk of a row (row_statistics.py); from
-there a row's sample needs one chunk more. Top-k and top-p are found among the row's largest logits
-(candidates.py). Then a kernel per request compares drafts with samples, or runs the accept tests
-of drafts that came with a distribution, whose residual is sampled by chunks again (residual.py).
+there a row's sample needs one chunk more. Min-p, top-k and top-p are found among the row's largest
+logits (candidates.py). Then a kernel per request compares drafts with samples, or runs the accept
+tests of drafts that came with a distribution, whose residual is sampled by chunks again
+(residual.py).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _sample_rows(
     )
     block_vocab = max(min(_BLOCK_VOCAB, triton.next_power_of_2(vocab_size)), 128)
     places = (inputs.logit_start_loc, inputs.output_positions, inputs.verify_lens)
-    sampling = (inputs.temperature, inputs.top_k, inputs.top_p)
+    sampling = (inputs.temperature, inputs.min_p, inputs.top_k, inputs.top_p)
     parameters = (*sampling, inputs.seeds, inputs.keeps_own_sample)
     common: dict[str, Any] = {
         "vocab_size": vocab_size,

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from specsched_kernels.triton.candidates import collect_candidates
-from specsched_kernels.triton.cuts import cut_of, guess_threshold
+from specsched_kernels.triton.cuts import cut_of, guess_threshold, lowest_likely
 from specsched_kernels.triton.row_statistics import (
     chunk_masses,
     largest_of_chunks,
@@ -35,6 +35,7 @@ def sample_kernel(
     position_ptr,
     verify_ptr,
     temperature_ptr,
+    min_p_ptr,
     top_k_ptr,
     top_p_ptr,
     seed_ptr,
@@ -59,7 +60,7 @@ def sample_kernel(
     MAX_CANDIDATES: tl.constexpr,
     ONLY_LAST: tl.constexpr,
 ):
-    """Largest logit, mass and sample of a row; of one that top-k or top-p cuts, its candidates."""
+    """Largest logit, mass and sample of a row; of one that anything cuts, its candidates."""
     row = tl.program_id(0)
     if row < tl.load(start_loc_ptr + num_requests):
         request = request_of(start_loc_ptr, row, num_requests, BLOCK_REQUESTS)
@@ -80,14 +81,16 @@ def sample_kernel(
             top_p = tl.load(top_p_ptr + request)
             offset = row - tl.load(start_loc_ptr + request)
             cuts_count = (top_k > 0) & (top_k < vocab_size)
-            if cuts_count | (top_p < 1.0):
+            lowest = lowest_likely(min_p_ptr, request, maximum, temperature)
+            is_cut_by_min_p = lowest > float("-inf")
+            if cuts_count | (top_p < 1.0) | is_cut_by_min_p:
                 first = row.to(tl.int64) * MAX_CANDIDATES
                 num_candidates += MAX_CANDIDATES + 2
                 # Generous at first: half as many again, half of what may be left out.
                 excess = 0.5
                 while (excess > 0.1) & (num_candidates > MAX_CANDIDATES):
-                    threshold = float("-inf")
-                    if vocab_size > MAX_CANDIDATES:
+                    threshold = lowest
+                    if (vocab_size > MAX_CANDIDATES) & (is_cut_by_min_p == 0):
                         min_count = tl.where(cuts_count, (1.0 + excess) * top_k, 0.0)
                         min_count = tl.maximum(min_count, MAX_CANDIDATES / 4.0)
                         left_out = (1.0 - excess) * (1.0 - top_p) * mass.to(tl.float32)
@@ -104,7 +107,7 @@ def sample_kernel(
                         BLOCK_VOCAB,
                         MAX_CANDIDATES,
                     )
-                    excess *= 0.4
+                    excess *= tl.where(is_cut_by_min_p, 0.0, 0.4)
             elif needs_sample(verify_ptr, own_ptr, request, offset, ONLY_LAST):
                 position = tl.load(position_ptr + request) + offset
                 uniform = keyed_uniform(tl.load(seed_ptr + request), position, SAMPLE)
@@ -126,6 +129,7 @@ def search_kernel(
     position_ptr,
     verify_ptr,
     temperature_ptr,
+    min_p_ptr,
     top_k_ptr,
     top_p_ptr,
     seed_ptr,
@@ -146,13 +150,17 @@ def search_kernel(
     for row in range(tl.program_id(0), tl.load(start_loc_ptr + num_requests), tl.num_programs(0)):
         if tl.load(num_candidates_ptr + row) > MAX_CANDIDATES:
             request = request_of(start_loc_ptr, row, num_requests, BLOCK_REQUESTS)
-            scale = log2_scale(tl.load(temperature_ptr + request))
+            temperature = tl.load(temperature_ptr + request)
+            scale = log2_scale(temperature)
             maximum = tl.load(maximum_ptr + row)
             row_ptr = logit_ptr + tl.cast(row, tl.int64) * vocab_size
             top_k = tl.load(top_k_ptr + request).to(tl.int32)
             top_p = tl.load(top_p_ptr + request).to(tl.float64)
             mass = tl.load(mass_ptr + row)
-            cut = cut_of(row_ptr, scale, maximum, top_k, top_p, mass, vocab_size, BLOCK_VOCAB)
+            lowest = lowest_likely(min_p_ptr, request, maximum, temperature)
+            cut = cut_of(
+                row_ptr, scale, maximum, lowest, top_k, top_p, mass, vocab_size, BLOCK_VOCAB
+            )
             mass = mass_of(row_ptr, scale, maximum, cut, vocab_size, BLOCK_VOCAB)
             tl.store(cut_ptr + row, cut)
             tl.store(mass_ptr + row, mass)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 import torch
 from specsched_executor.device import GraphSizes
@@ -26,6 +28,16 @@ DEVICES = [
         ],
     ),
 ]
+
+
+RULES = {
+    "repetition_penalty": 1.3,
+    "presence_penalty": 0.4,
+    "frequency_penalty": 0.5,
+    "logit_bias": ((7, 2.0), (11, -3.0)),
+    "min_tokens": 9,
+    "stop_token_ids": (7,),
+}
 
 
 def spread_budgets(rows, request):
@@ -96,6 +108,25 @@ def test_seeded_output_is_that_of_the_cpu(device, kind, expected) -> None:
     assert run_all(driver, 0.7) == expected[0.7]
 
 
+@pytest.mark.parametrize("kind", ["ngram", "dspark"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_ruled_greedy_output_is_that_of_the_cpu(device, kind) -> None:
+    def run(driver) -> list[list[int]]:
+        results = [
+            driver.submit(prompt, temperature=0.0, max_tokens=24, **(RULES if index % 3 else {}))
+            for index, prompt in enumerate(prompts(7))
+        ]
+        driver.run()
+        return [result.token_ids for result in results]
+
+    expected = run(Driver(random_decoder(SMALL), NoDrafter(), SilentTransport(), config()))
+    model, sizes = random_decoder(SMALL, device), config(num_kv_blocks=32)
+    transport = ScriptedTransport(spread_budgets)
+    driver = DeviceDriver(model, drafter_of(kind, model, sizes), transport, sizes, graphs=GRAPHS)
+    assert run(driver) == expected
+    assert {len(tokens) for tokens in expected} > {24}
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_one_graph_serves_any_mix_of_verify_lengths(device) -> None:
     """Lengths come from the device: the totals of two steps agree, the lengths do not."""
@@ -136,8 +167,8 @@ def test_no_step_synchronises(temperature, sync_error_mode) -> None:
     transport = ScriptedTransport(spread_budgets)
     driver = DeviceDriver(model, drafter, transport, sizes, graphs=GRAPHS)
     results = [
-        driver.submit(prompt, temperature=temperature, seed=seed, max_tokens=40)
-        for seed, prompt in enumerate(prompts(7))
+        driver.submit(prompt, temperature=temperature, seed=seed, max_tokens=40, **rules)
+        for seed, (prompt, rules) in enumerate(zip(prompts(7), cycle([{}, RULES]), strict=False))
     ]
     for _ in range(4):
         driver.loop.step()

@@ -97,6 +97,11 @@ def test_logits_that_are_not_numbers_stay_so():
         ({"logit_bias": ((VOCAB, 1.0),)}, f"token id {VOCAB}; accepted: 0 to {VOCAB - 1}"),
         ({"logit_bias": ((1, 101.0),)}, r"token 1 is 101\.0; accepted: -100 to 100"),
         ({"logit_bias": ((1, 1.0), (1, 2.0))}, "names a token twice"),
+        (
+            {"logit_bias": ((1, 1.0),) * 1025},
+            "logit_bias names 1025 tokens; accepted: at most 1024",
+        ),
+        ({"stop_token_ids": (1,) * 129}, "stop_token_ids has 129 ids; accepted: at most 128"),
         ({"n": 0}, "n is 0; accepted: 1 to 128"),
         ({"n": 129}, "n is 129"),
         ({"logprobs": -1}, "logprobs is -1; accepted: 0 to 20"),
