@@ -31,16 +31,6 @@ class AttentionPlan:
         """For logs and clients."""
         return "grouped" if self.indexer is None else f"sparse-mla-{self.indexer.layout()}"
 
-    def check_scheduled(self) -> None:
-        """Raise UnsupportedModelError, with all reasons, where no scheduler can decide for it."""
-        reasons = refusals(self.traits)
-        if reasons:
-            raise UnsupportedModelError(
-                "a scheduler cannot decide what is verified here: "
-                + "; ".join(reasons)
-                + ". Accepted: scheduler = off, or another indexer_layout"
-            )
-
 
 def plan_attention(
     spec: DecoderSpec,
@@ -51,8 +41,9 @@ def plan_attention(
 ) -> AttentionPlan:
     """The plan for a model on a device; finds out what the device can, which may take seconds.
 
-    layout: of the indexer's queries whatever else would be chosen. Raises ValueError where the
-    device cannot do it, or there is no indexer.
+    is_scheduled: whether a scheduler may decide what is verified. layout: of the indexer's queries
+    whatever else would be chosen. Raises ValueError where there is no indexer, and
+    UnsupportedModelError, with all reasons, where the device or a scheduler cannot have it so.
     """
     if spec.sparse_mla is None:
         if layout is not None:
@@ -64,4 +55,19 @@ def plan_attention(
     found = probe_indexer(device, spec.sparse_mla.index_heads)
     indexer = IndexerPlan(found, is_scheduled=is_scheduled, forced=layout)
     latent = BackendTraits("sparse latent attention", CaptureLevel.ALWAYS, lengths_may_differ=True)
-    return AttentionPlan((indexer_traits(indexer.layout()), latent), indexer)
+    plan = AttentionPlan((indexer_traits(indexer.layout()), latent), indexer)
+    _refuse_unusable(plan, indexer)
+    return plan
+
+
+def _refuse_unusable(plan: AttentionPlan, indexer: IndexerPlan) -> None:
+    reasons = [f"this device cannot: {indexer.obstacle}"] if indexer.obstacle else []
+    accepted = "another indexer_layout, such as auto"
+    if indexer.is_scheduled and (refused := refusals(plan.traits)):
+        reasons.append("a scheduler cannot decide what is verified: " + "; ".join(refused))
+        accepted += ", or scheduler = off where only the scheduler stands against it"
+    if reasons:
+        raise UnsupportedModelError(
+            f"indexer_layout = {indexer.forced or 'auto'} cannot be had here: {'; '.join(reasons)}."
+            f" Accepted: {accepted}"
+        )

@@ -15,7 +15,7 @@ from specsched_executor.model._errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from specsched_executor.model.attention_plan import AttentionPlan, plan_attention
+from specsched_executor.model.attention_plan import plan_attention
 from specsched_executor.model.checkpoint import Checkpoint
 from specsched_executor.model.decoder import DecoderModel
 from specsched_executor.model.default_model import default_model_path
@@ -57,7 +57,13 @@ def load_model(path: Path | str | None = None, options: LoadOptions | None = Non
     checkpoint = _open_dummy(path, options) if options.is_dummy else open_checkpoint(path)
     try:
         spec = _limit_context(checkpoint, options.max_context_tokens)
-        plan = _plan(spec, options)
+        # What cannot run so is refused here, before minutes of reading weights.
+        plan = plan_attention(
+            spec,
+            torch.device(options.device),
+            is_scheduled=options.is_scheduled,
+            layout=options.indexer_layout,
+        )
         tokenizer = checkpoint.load_tokenizer()
         factory = LinearFactory(
             options.linear_layout, getattr(torch, options.dtype), options.device
@@ -94,19 +100,6 @@ def open_checkpoint(path: Path | str | None = None) -> Checkpoint:
     if path.is_dir():
         return HuggingFaceCheckpoint(path)
     raise ModelFormatError(f"{path} is neither a file nor a model folder; {_ACCEPTED}")
-
-
-def _plan(spec: DecoderSpec, options: LoadOptions) -> AttentionPlan:
-    """How attention will run; refused here, before the weights, where that cannot be scheduled."""
-    plan = plan_attention(
-        spec,
-        torch.device(options.device),
-        is_scheduled=options.is_scheduled,
-        layout=options.indexer_layout,
-    )
-    if options.is_scheduled:
-        plan.check_scheduled()
-    return plan
 
 
 def _check_all_read(checkpoint: Checkpoint) -> None:

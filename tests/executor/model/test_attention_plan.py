@@ -44,7 +44,6 @@ def test_what_runs_is_told_by_name():
     plan = plan_attention(SPARSE, CPU)
     assert plan.name == "sparse-mla-generic"
     assert attention_facts(plan)["deep_gemm"] == "no CUDA device is used"
-    plan.check_scheduled()
 
 
 @pytest.mark.usefixtures("hopper")
@@ -54,7 +53,6 @@ def test_the_layout_follows_from_what_is_scheduled():
         "sparse-mla-flattened",
         "works",
     )
-    scheduled.check_scheduled()
     assert scheduled.indexer.layout(1) is IndexerLayout.UNIFORM
     assert plan_attention(SPARSE, CPU, is_scheduled=False).name == "sparse-mla-uniform"
 
@@ -75,16 +73,28 @@ def test_without_a_scheduler_it_is_not_refused():
         load_model(options=tiny(indexer_layout=IndexerLayout.UNIFORM, is_scheduled=False))
 
 
+@pytest.mark.usefixtures("no_weights")
+def test_what_neither_device_nor_scheduler_can_is_told_at_once():
+    with pytest.raises(UnsupportedModelError) as refused:
+        load_model(options=tiny(indexer_layout=IndexerLayout.UNIFORM))
+    message = str(refused.value)
+    assert message.startswith("indexer_layout = uniform cannot be had here: this device cannot:")
+    assert "DeepGEMM cannot be used: no CUDA device is used" in message
+    assert "UNIFORM_BATCH, not ALWAYS" in message
+    assert "the host to know query lengths" in message
+
+
 @pytest.mark.parametrize("layout", ["native", "flattened", "uniform"])
 def test_a_layout_that_cannot_be_had_is_refused_with_the_reason(layout):
-    message = f"indexer_layout = {layout} cannot be had here: DeepGEMM cannot be used: no CUDA"
-    with pytest.raises(ValueError, match=message):
-        plan_attention(SPARSE, CPU, layout=IndexerLayout(layout))
+    message = f"indexer_layout = {layout} cannot be had here: .*DeepGEMM cannot be used: no CUDA"
+    with pytest.raises(UnsupportedModelError, match=message) as refused:
+        plan_attention(SPARSE, CPU, is_scheduled=False, layout=IndexerLayout(layout))
+    assert "scheduler" not in str(refused.value)
 
 
 @pytest.mark.usefixtures("hopper")
 def test_the_native_layout_needs_the_varlen_kernel():
-    with pytest.raises(ValueError, match="native cannot be had here: DeepGEMM has no varlen"):
+    with pytest.raises(UnsupportedModelError, match=r"native cannot .* DeepGEMM has no varlen"):
         plan_attention(SPARSE, CPU, layout=IndexerLayout.NATIVE)
     assert plan_attention(SPARSE, CPU, layout=IndexerLayout.GENERIC).name == "sparse-mla-generic"
 

@@ -123,7 +123,9 @@ def test_layouts_agree(folder):
         layout: DecoderModel(
             checkpoint.spec,
             weights,
-            plan_attention(checkpoint.spec, torch.device("cuda"), layout=layout),
+            plan_attention(
+                checkpoint.spec, torch.device("cuda"), is_scheduled=False, layout=layout
+            ),
         )
         for layout in IndexerLayout
         if layout is not IndexerLayout.NATIVE

@@ -70,13 +70,10 @@ class SparseMlaAttention:
         if not isinstance(cache, LatentKvCache):
             raise TypeError(f"expected a LatentKvCache, not {type(cache).__name__}")
         rows = row_ops(residual, self.config.rms_norm_eps, self._dtype)
-        indexer = begin_indexer(
-            self._plan.layout(len(batch.context_lens)),
-            self._plan.device,
-            batch,
-            _max_context_tokens(batch),
-        )
-        return _SparseMlaStep(self, batch, cache, rows, indexer)
+        layout, max_context = self._plan.layout(len(batch.context_lens)), _max_context_tokens(batch)
+        indexer = begin_indexer(layout, self._plan.device, batch, max_context)
+        num_chosen = min(self.spec.index_topk, max_context)
+        return _SparseMlaStep(self, batch, cache, rows, indexer, num_chosen=num_chosen)
 
 
 def _max_context_tokens(batch: ModelBatch) -> int:
@@ -97,6 +94,8 @@ class _SparseMlaStep:
         cache: LatentKvCache,
         rows: RowOps,
         indexer: IndexerStep,
+        *,
+        num_chosen: int,
     ) -> None:
         spec, config = attention.spec, attention.config
         self.add_norm = rows.add_norm
@@ -106,6 +105,7 @@ class _SparseMlaStep:
         self._batch = batch
         self._cache = cache
         self._indexer = indexer
+        self._num_chosen = num_chosen
         self._hidden_parts = [
             spec.q_lora_rank,
             spec.entry_dim,
@@ -164,7 +164,7 @@ class _SparseMlaStep:
         )
 
     def _choose(self, layer: int, query: torch.Tensor, head_weights: torch.Tensor) -> torch.Tensor:
-        """int32 [n, index_topk]: positions that each row attends to."""
+        """int32 [n, num_chosen]: positions that each row attends to."""
         spec = self._spec
         values, scaled = quantize_index_queries(
             query.view(len(query), spec.index_heads, spec.index_head_dim),
@@ -174,4 +174,4 @@ class _SparseMlaStep:
             weight_scale=self._index_scale,
         )
         keys = self._cache.index_keys[layer]
-        return self._indexer.choose(values, scaled, keys, spec.index_topk)
+        return self._indexer.choose(values, scaled, keys, self._num_chosen)

@@ -47,16 +47,18 @@ def begin_indexer(
     if layout is IndexerLayout.GENERIC or device.deep_gemm is None:
         return _GenericStep(batch, max_context_tokens)
     if layout is IndexerLayout.UNIFORM and query_len is not None:
-        return _UniformStep(device.deep_gemm, batch, query_len, max_context_tokens)
+        rows = _uniform_rows(batch, query_len)
+    else:
+        rows = _flattened_rows(batch, with_block_tables=True)
     is_native = layout is IndexerLayout.NATIVE
-    return _RowByRowStep(device.deep_gemm, batch, max_context_tokens, is_native=is_native)
+    return _DeepGemmStep(device.deep_gemm, rows, max_context_tokens, is_native=is_native)
 
 
 class _GenericStep:
     """Logits of many rows at a long context are gigabytes: not all are there at once."""
 
     def __init__(self, batch: ModelBatch, max_context_tokens: int) -> None:
-        self.rows = _flattened(batch, with_block_tables=False)
+        self.rows = _flattened_rows(batch, with_block_tables=False)
         self._block_tables = batch.block_tables
         self._max_context_tokens = max_context_tokens
         self._rows_at_once = max(1, MAX_LOGITS_BYTES // (4 * max_context_tokens))
@@ -82,67 +84,29 @@ class _GenericStep:
         return chosen
 
 
-class _RowByRowStep:
-    """Each row with its own context length and block table; natively also with its request."""
+class _DeepGemmStep:
+    """Each row with its own context length and block table; natively also with its request.
+
+    Of rows that DeepGEMM takes together the last must not be padding: so it is given single ones.
+    """
 
     def __init__(
-        self, deep_gemm: DeepGemm, batch: ModelBatch, max_context_tokens: int, *, is_native: bool
+        self,
+        deep_gemm: DeepGemm,
+        rows: QueryRows,
+        max_context_tokens: int,
+        *,
+        is_native: bool,
     ) -> None:
-        self.rows = rows = _flattened(batch, with_block_tables=True)
+        if rows.block_tables is None:
+            raise TypeError("rows without block tables")
+        self.rows = rows
         self._deep_gemm = deep_gemm
+        self._block_tables = rows.block_tables
         self._max_context_tokens = max_context_tokens
         self._request_ids = rows.request_ids if is_native else None
         self._context_lens = rows.context_lens.unsqueeze(1)
         self._schedule = deep_gemm.schedule(self._context_lens, self._request_ids)
-
-    def choose(
-        self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor, k: int
-    ) -> torch.Tensor:
-        block_tables = self.rows.block_tables
-        if block_tables is None:
-            raise TypeError("rows without block tables")
-        logits = self._deep_gemm.paged_logits(
-            query.unsqueeze(1),
-            weights,
-            key_cache,
-            self._context_lens,
-            block_tables,
-            self._schedule,
-            max_context_tokens=self._max_context_tokens,
-            request_ids=self._request_ids,
-        )
-        return select_topk(logits, self.rows.context_lens, k=k)
-
-
-class _UniformStep:
-    """Rows r * query_len to (r + 1) * query_len - 1 are those of request r, or padding."""
-
-    def __init__(
-        self, deep_gemm: DeepGemm, batch: ModelBatch, query_len: int, max_context_tokens: int
-    ) -> None:
-        num_requests = len(batch.block_tables)
-        num_rows = num_requests * query_len
-        if num_rows != len(batch.positions):
-            raise ValueError(
-                f"{len(batch.positions)} rows of {num_requests} requests; accepted: {query_len}"
-                " of each"
-            )
-        is_row = batch.slot_mapping >= 0
-        requests = torch.arange(num_rows, device=is_row.device) // query_len
-        self.rows = QueryRows(
-            request_ids=torch.where(is_row, requests, -1).to(torch.int32),
-            context_lens=torch.where(is_row, batch.positions + 1, 0).to(torch.int32),
-            block_tables=None,
-        )
-        # Each row by itself: of rows that DeepGEMM takes together the last must not be padding.
-        tables = batch.block_tables
-        if query_len > 1:
-            tables = tables.repeat_interleave(query_len, dim=0, output_size=num_rows)
-        self._deep_gemm = deep_gemm
-        self._max_context_tokens = max_context_tokens
-        self._block_tables = tables
-        self._context_lens = self.rows.context_lens.unsqueeze(1)
-        self._schedule = deep_gemm.schedule(self._context_lens)
 
     def choose(
         self, query: torch.Tensor, weights: torch.Tensor, key_cache: torch.Tensor, k: int
@@ -155,11 +119,32 @@ class _UniformStep:
             self._block_tables,
             self._schedule,
             max_context_tokens=self._max_context_tokens,
+            request_ids=self._request_ids,
         )
         return select_topk(logits, self.rows.context_lens, k=k)
 
 
-def _flattened(batch: ModelBatch, *, with_block_tables: bool) -> QueryRows:
+def _uniform_rows(batch: ModelBatch, query_len: int) -> QueryRows:
+    """Rows r * query_len to (r + 1) * query_len - 1 are those of request r, or padding."""
+    num_requests = len(batch.block_tables)
+    num_rows = num_requests * query_len
+    if num_rows != len(batch.positions):
+        raise ValueError(
+            f"{len(batch.positions)} rows of {num_requests} requests; accepted: {query_len} of each"
+        )
+    is_row = batch.slot_mapping >= 0
+    requests = torch.arange(num_rows, device=is_row.device) // query_len
+    tables = batch.block_tables
+    if query_len > 1:
+        tables = tables.repeat_interleave(query_len, dim=0, output_size=num_rows)
+    return QueryRows(
+        request_ids=torch.where(is_row, requests, -1).to(torch.int32),
+        context_lens=torch.where(is_row, batch.positions + 1, 0).to(torch.int32),
+        block_tables=tables,
+    )
+
+
+def _flattened_rows(batch: ModelBatch, *, with_block_tables: bool) -> QueryRows:
     """Rows from lengths on the device; block tables only where each row needs its own."""
     num_rows, device = len(batch.positions), batch.positions.device
 

@@ -113,21 +113,22 @@ class IndexerPlan:
     """What a device can, and what it is wanted for.
 
     is_scheduled: see `choose_layout`. forced: the layout of every step, whatever would be chosen.
-    Raises ValueError where the device cannot do that one.
     """
 
     device: IndexerDevice
     is_scheduled: bool
     forced: IndexerLayout | None = None
 
-    def __post_init__(self) -> None:
+    @property
+    def obstacle(self) -> str:
+        """Why the device cannot do the layout that is forced; empty where it can."""
         if self.forced in {None, IndexerLayout.GENERIC}:
-            return
-        reason = "" if self.device.deep_gemm else f"DeepGEMM cannot be used: {self.device.reason}"
-        if not reason and self.forced is IndexerLayout.NATIVE and not self.device.has_varlen:
-            reason = "DeepGEMM has no varlen kernel for this device"
-        if reason:
-            raise ValueError(f"indexer_layout = {self.forced} cannot be had here: {reason}")
+            return ""
+        if self.device.deep_gemm is None:
+            return f"DeepGEMM cannot be used: {self.device.reason}"
+        if self.forced is IndexerLayout.NATIVE and not self.device.has_varlen:
+            return "DeepGEMM has no varlen kernel for it"
+        return ""
 
     def layout(self, num_requests: int = 2) -> IndexerLayout:
         """That of a step of so many requests."""
