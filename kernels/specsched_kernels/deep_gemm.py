@@ -116,11 +116,10 @@ def _tried(module: ModuleType, device: torch.device) -> DeepGemm:
     if missing:
         raise RuntimeError(f"has no {', '.join(missing)}")
     deep_gemm = DeepGemm(module)
-    varlen_failure = _failure(deep_gemm, device, varlen=True)
-    uniform_failure = _failure(deep_gemm, device, varlen=False)
-    if varlen_failure and uniform_failure:
-        raise uniform_failure
-    return DeepGemm(module, has_varlen=varlen_failure is None)
+    # Steps that no scheduler cuts take this form wherever the other one works, too.
+    if failure := _failure(deep_gemm, device, varlen=False):
+        raise failure
+    return DeepGemm(module, has_varlen=_failure(deep_gemm, device, varlen=True) is None)
 
 
 def _failure(deep_gemm: DeepGemm, device: torch.device, *, varlen: bool) -> Exception | None:

@@ -19,11 +19,17 @@ CPU = torch.device("cpu")
 
 
 class Module:
-    """DeepGEMM as the two calls have it, computed by the reference; Hopper's unless has_varlen."""
+    """DeepGEMM as the two calls have it, computed by the reference; Hopper's unless has_varlen.
 
-    def __init__(self, *, has_varlen: bool = False, factor: float = 1.0) -> None:
+    factor, varlen_factor: how far the results of a form are off.
+    """
+
+    def __init__(
+        self, *, has_varlen: bool = False, factor: float = 1.0, varlen_factor: float = 1.0
+    ) -> None:
         self.has_varlen = has_varlen
         self.factor = factor
+        self.varlen_factor = varlen_factor
         self.calls: list[tuple[Any, ...]] = []
 
     def get_num_sms(self) -> int:
@@ -56,7 +62,7 @@ class Module:
         each = torch.arange(rows, dtype=torch.int32)
         flat = (q[0].flatten(0, 1), weights, kv_cache.squeeze(2), tables, each)
         exact_logits(*flat, context_lens.flatten(), out)
-        return out * self.factor
+        return out * (self.factor if indices is None else self.varlen_factor)
 
 
 def test_arguments_of_the_varlen_form() -> None:
@@ -120,6 +126,13 @@ load = load_deep_gemm.__wrapped__
 def test_a_module_that_is_right(modules: dict[str, Any], has_varlen: bool) -> None:
     modules["vllm.third_party.deep_gemm"] = module = Module(has_varlen=has_varlen)
     assert load() == DeepGemm(module, has_varlen=has_varlen)
+
+
+def test_a_form_that_is_wrong_is_not_used(modules: dict[str, Any]) -> None:
+    modules["deep_gemm"] = module = Module(has_varlen=True, varlen_factor=1.5)
+    assert load() == DeepGemm(module, has_varlen=False)
+    modules["deep_gemm"] = Module(has_varlen=True, factor=1.5)
+    assert isinstance(load(), DeepGemmUnavailable)
 
 
 def test_the_module_of_its_own_goes_first(modules: dict[str, Any]) -> None:
