@@ -47,6 +47,7 @@ class DeviceParts:
         columns = SlotColumns(
             config.max_num_seqs,
             self.step.sizes.max_blocks,
+            config.context_tokens(self.step.model_config.max_context_tokens),
             has_recorded_outcomes=config.has_recorded_outcomes,
         )
         host_drafting = None

@@ -15,7 +15,14 @@ from specsched_kernels.pack_rows import PackedRows, RowSources, pack_rows
 from specsched_kernels.slot_tables import SlotTables, read_slots, store_drafts
 from specsched_kernels.window_pages import CommittedRows
 
-from specsched_executor.core import PAD_SLOT, KvCache, ModelBatch, TargetModel, TargetOutput
+from specsched_executor.core import (
+    PAD_SLOT,
+    KvCache,
+    ModelBatch,
+    ModelConfig,
+    TargetModel,
+    TargetOutput,
+)
 from specsched_executor.device.drafter import ContextRows, DeviceDrafter, DraftJob
 from specsched_executor.device.judging import DraftJudge
 from specsched_executor.device.packed import PackedArrays
@@ -82,6 +89,11 @@ class DeviceStep:
         self._judge = DraftJudge(self.inputs, self.outputs, self.tables, self.rules, drafter)
         self._model = model
         self._kv_cache = kv_cache
+
+    @property
+    def model_config(self) -> ModelConfig:
+        """Of the model that the steps run."""
+        return self._model.config
 
     @property
     def max_query_len(self) -> int:

@@ -121,7 +121,8 @@ class PipelinedLoop(RequestLoop):
         batch = launched.batch
         is_live = self._columns.hold(batch.slot_ids, batch.generations)
         slots = batch.slot_ids[is_live]
-        self._columns.max_in_flight_tokens[slots] -= launched.token_bounds[is_live]
+        for in_flight in (self._columns.min_in_flight_tokens, self._columns.max_in_flight_tokens):
+            in_flight[slots] -= launched.token_bounds[is_live]
         self._commit(batch, outcome)
         if self._host_drafting is not None:
             self._host_drafting.observe(batch, outcome)
@@ -133,13 +134,13 @@ class PipelinedLoop(RequestLoop):
     def _next_draft_lens(self, batch: StepBatch, allowance: Allowance) -> Slots:
         """Drafts to make for each request at the end of the step; none where the host drafts.
 
-        As many as could still be output if every launched step commits a single token.
+        As many as could still be output, this step's token or tokens committed first.
         """
         if not self._runner.drafts:
             return np.zeros_like(batch.slot_ids)
         columns, slots = self._columns, batch.slot_ids
-        num_steps = 1 + (columns.max_in_flight_tokens[slots] > 0)
-        useful = columns.max_total_tokens[slots] - columns.num_tokens[slots] - num_steps - 1
+        least = columns.num_tokens[slots] + columns.min_in_flight_tokens[slots] + 1
+        useful = columns.max_total_tokens[slots] - least - 1
         most = min(allowance.next_draft_tokens, self._config.max_draft_tokens)
         return np.where(batch.samples, np.maximum(np.minimum(useful, most), 0), 0)
 
@@ -150,6 +151,7 @@ class PipelinedLoop(RequestLoop):
         columns.num_cached_tokens[batch.slot_ids] = reached
         slots, lens = batch.slot_ids[batch.samples], launched.draft_lens[batch.samples]
         columns.num_cached_tokens[slots] = columns.num_tokens[slots]
+        columns.min_in_flight_tokens[slots] += 1
         columns.max_in_flight_tokens[slots] += launched.token_bounds[batch.samples]
         columns.is_anchor_on_device[slots] = True
         columns.num_draft_tokens[slots] = lens
@@ -161,6 +163,7 @@ class PipelinedLoop(RequestLoop):
         counts = np.where(batch.samples, outcome.verification.num_accepted.numpy() + 1, 0)
         is_live = columns.hold(batch.slot_ids, batch.generations)
         slots = batch.slot_ids[is_live]
+        columns.min_in_flight_tokens[slots] += (counts - batch.samples)[is_live]
         columns.max_in_flight_tokens[slots] -= (launched.token_bounds - counts)[is_live]
         launched.token_bounds[:] = counts
 

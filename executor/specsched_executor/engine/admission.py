@@ -37,9 +37,7 @@ class Admission:
         self._model = model
         self._config = config
         self._detokenizer = detokenizer
-        self.max_context_tokens = min(
-            config.max_context_tokens or model.max_context_tokens, model.max_context_tokens
-        )
+        self.max_context_tokens = config.context_tokens(model.max_context_tokens)
 
     def accept_all(
         self, request: GenerationRequest, sink: DeltaSink, arrival: int

@@ -45,7 +45,8 @@ def build_step_loop(
     """A step loop with a KV cache of its own. calibrations: what drafts are ranked by."""
     pool = BlockPool(config.num_kv_blocks, config.block_size)
     max_blocks = config.blocks_per_request(model.config.max_context_tokens)
-    columns = SlotColumns(config.max_num_seqs, max_blocks)
+    context_tokens = config.context_tokens(model.config.max_context_tokens)
+    columns = SlotColumns(config.max_num_seqs, max_blocks, context_tokens)
     residency = Residency(pool, columns, drafter.release)
     drafts = DraftTable(config.max_num_seqs, config.max_draft_tokens)
     kv_cache = model.allocate_kv_cache(config.num_kv_blocks, config.block_size)

@@ -40,6 +40,10 @@ class EngineConfig:
         if self.max_context_tokens is not None:
             self._check_at_least("max_context_tokens", self.max_context_tokens, 2)
 
+    def context_tokens(self, model_context_tokens: int) -> int:
+        """Most tokens of a request, prompt and output."""
+        return min(self.max_context_tokens or model_context_tokens, model_context_tokens)
+
     def blocks_per_request(self, model_context_tokens: int) -> int:
         """Most KV blocks of a request; drafts may stand one step beyond the context."""
         context = self.max_context_tokens or model_context_tokens

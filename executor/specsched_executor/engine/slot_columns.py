@@ -33,14 +33,20 @@ class SlotColumns:
     Of its progress: num_tokens, prompt and output known, anchor last; num_cached_tokens, leading
     ones whose keys and values are in the cache; num_draft_tokens, drafts present, made at the end
     of the last step; was_offered_draft bool; num_blocks and block_tables int32 [S, max_blocks], its
-    KV blocks. Where steps overlap, besides: max_in_flight_tokens, the most that launched steps may
-    still commit (tokens known are all cached then); is_anchor_on_device bool, a launched step
-    sampled, so only the device has the anchor.
+    KV blocks. Where steps overlap, besides: min_in_flight_tokens and max_in_flight_tokens, what
+    launched steps will commit (tokens known are all cached then); is_anchor_on_device bool, a
+    launched step sampled, so only the device has the anchor.
     """
 
     def __init__(
-        self, num_slots: int, max_blocks: int, *, has_recorded_outcomes: bool = False
+        self,
+        num_slots: int,
+        max_blocks: int,
+        max_context_tokens: int,
+        *,
+        has_recorded_outcomes: bool = False,
     ) -> None:
+        self._max_context_tokens = max_context_tokens
         self._has_recorded_outcomes = has_recorded_outcomes
 
         def column(dtype: type[np.generic] = np.int64) -> npt.NDArray[Any]:
@@ -66,6 +72,7 @@ class SlotColumns:
         self.num_cached_tokens = column()
         self.num_draft_tokens = column()
         self.was_offered_draft = column(np.bool_)
+        self.min_in_flight_tokens = column()
         self.max_in_flight_tokens = column()
         self.is_anchor_on_device = column(np.bool_)
         self.num_blocks = column()
@@ -101,6 +108,7 @@ class SlotColumns:
             self.num_cached_tokens,
             self.num_draft_tokens,
             self.was_offered_draft,
+            self.min_in_flight_tokens,
             self.max_in_flight_tokens,
             self.is_anchor_on_device,
             self.num_blocks,
@@ -137,9 +145,15 @@ class SlotColumns:
         return most
 
     def max_useful_drafts(self, slots: Slots) -> Slots:
-        """Drafts of which each could still be output: one place is the bonus token's."""
-        left = self.max_total_tokens[slots] - self.max_num_tokens(slots) - 1
-        return np.maximum(left, 0)
+        """Drafts of which each could still be output: one place is the bonus token's.
+
+        Launched steps are taken to commit as few tokens as they may: what turns out to stand past
+        the output's end is discarded. None may stand past the context, whatever they commit.
+        """
+        least = self.num_tokens[slots] + self.min_in_flight_tokens[slots]
+        left = self.max_total_tokens[slots] - least - 1
+        room = self._max_context_tokens - self.max_num_tokens(slots) - 1
+        return np.maximum(np.minimum(left, room), 0)
 
     def surely_end(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Whether a launched step commits their last token, whatever that is."""

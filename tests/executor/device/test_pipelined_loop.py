@@ -110,3 +110,27 @@ def test_all_drafts_that_a_step_can_verify_are_known_to_its_plan():
             assert report.num_verified.tolist() == asked[report.step_id]
         num_steps[name] = driver.loop.stats().num_steps
     assert num_steps["asked"] == num_steps["all"]
+
+
+@pytest.mark.parametrize("max_context_tokens", [200, 43])
+def test_drafts_go_on_to_the_end_of_the_output(max_context_tokens):
+    """What a step in flight may commit at most says little: each of these commits one token."""
+    table = random_table(VOCAB, 0)
+    table[..., -1] = 0.0  # what is drafted is never accepted
+    wrong = np.zeros((VOCAB, VOCAB))
+    wrong[:, -1] = 1.0
+    driver = DeviceDriver(
+        PaddedTarget(table, max_context_tokens=max_context_tokens),
+        DeviceTableDrafter(wrong, 4, 3),
+        ScriptedTransport(lambda rows, request: int(request.num_draft_tokens.sum())),
+        config(),
+    )
+    result = driver.submit([0, 1, 2], temperature=0.0, max_tokens=40)
+    driver.run()
+    assert len(result.token_ids) == 40
+    stats = driver.loop.stats()
+    assert stats.num_accepted_tokens == 0
+    # All but the first decoding steps, which have no plan, and the last, which have less to output;
+    # at the end of the context a launched step needs room for all that it may commit.
+    num_without = 5 if max_context_tokens == 200 else 10
+    assert stats.num_verified_tokens >= (40 - num_without) * 3

@@ -35,7 +35,7 @@ class Row:
 
 
 def made_batch(step_id: int, *rows: Row) -> tuple[StepBatch, SlotColumns]:
-    columns = SlotColumns(NUM_SLOTS, max_blocks=1)
+    columns = SlotColumns(NUM_SLOTS, max_blocks=1, max_context_tokens=1000)
     requests = [_request(row) for row in rows]
     for request, row in zip(requests, rows, strict=True):
         columns.enter(request)

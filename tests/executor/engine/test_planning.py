@@ -80,8 +80,9 @@ def test_drafts_are_expected_within_useful_length():
 
 
 def test_drafts_of_a_step_in_flight_are_known_but_for_what_it_commits():
-    batch, columns = made_batch(7, Row(0, cached=9, limit=30), Row(1, cached=9, limit=17))
+    batch, columns = made_batch(7, Row(0, cached=9, limit=30), Row(1, cached=9, limit=14))
     columns.num_draft_tokens[:2] = 3
+    columns.min_in_flight_tokens[:2] = 1
     columns.max_in_flight_tokens[:2] = 4
     facts = PlanFacts(
         next_draft_tokens=3,
@@ -91,7 +92,7 @@ def test_drafts_of_a_step_in_flight_are_known_but_for_what_it_commits():
         max_num_batched_tokens=32,
         overlaps=True,
     )
-    # 10 tokens, at most 14 when the step is over, then two drafts and the bonus token.
+    # 10 tokens, at least 11 when the step is over, then two drafts and the bonus token.
     request = build_plan_request(batch, columns, 6, facts)
     assert request.num_draft_tokens.tolist() == [3, 2]
 
