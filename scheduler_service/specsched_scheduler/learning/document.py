@@ -1,18 +1,19 @@
 """Learned state as one versioned JSON document.
 
-    {"format": "specsched-learned-state", "version": 2,
+    {"format": "specsched-learned-state", "version": 3,
      "entries": [{"model": ..., "drafter": ..., "max_draft_tokens": k, "cost_fingerprint": ...,
                   "calibration": {"greedy": {"temperature": [k], "intercept": [k], "num_rows": n},
                                   "sampled": {...}},
                   "cost": {"offset_ms": ..., "scale": ..., "ms_per_context_token": ...,
                            "ratios": [{"tokens": ..., "ratio": ..., "num_samples": ...}],
                            "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]},
-                  "draft_length": {"policy": ..., "loads": [see learning.draft_length_part]}}]}
+                  "draft_length": {"policy": ..., "loads": [see learning.draft_length_part]},
+                  "succession": {"positions": [see learning.succession_part]}}]}
 
-An entry is for one kind of executor. Its calibration applies wherever model, drafter and k are the
-same (an empty name stands for any); its cost only where the profile was taken under the same
-fingerprint, and its draft lengths only where the policy is the same as well. Version 1, without
-draft lengths, is read too.
+An entry is for one kind of executor. Its calibration, and how drafts follow one another, apply
+wherever model, drafter and k are the same (an empty name stands for any); its cost only where the
+profile was taken under the same fingerprint, and its draft lengths only where the policy is the
+same as well. Version 1, without draft lengths, and version 2, without succession, are read too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrection
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart, Strict
 from specsched_scheduler.learning.errors import StateError
+from specsched_scheduler.learning.succession_part import SuccessionPart
 from specsched_scheduler.validation import problems
 
 __all__ = [
@@ -136,6 +138,7 @@ class Entry(Strict):
     calibration: CalibrationPart
     cost: CostPart | None = None
     draft_length: DraftLengthPart | None = None
+    succession: SuccessionPart | None = None
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Entry:
@@ -150,6 +153,11 @@ class Entry(Strict):
                     )
         if self.draft_length is not None:
             self.draft_length.check(self.max_draft_tokens)
+        if self.succession is not None and len(self.succession.positions) != self.max_draft_tokens:
+            raise ValueError(
+                f"succession.positions has {len(self.succession.positions)} values, accepted:"
+                f" max_draft_tokens = {self.max_draft_tokens}"
+            )
         return self
 
     @property
@@ -175,7 +183,7 @@ class LearnedState(Strict):
     """The whole document."""
 
     format: Literal["specsched-learned-state"] = "specsched-learned-state"
-    version: Literal[1, 2] = 2
+    version: Literal[1, 2, 3] = 3
     entries: tuple[Entry, ...] = ()
 
     def entry_of(

@@ -16,6 +16,8 @@ from specsched_scheduler.learning.cost.samples import LastStep
 from specsched_scheduler.learning.document import CostPart, Entry, calibration_part
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart
 from specsched_scheduler.learning.pairing import Classified, DraftedSteps, Pairing
+from specsched_scheduler.learning.succession import Succession
+from specsched_scheduler.learning.succession_part import SuccessionPart
 
 __all__ = ["ExecutorKind", "Learner"]
 
@@ -34,7 +36,8 @@ class ExecutorKind:
 
 
 class Learner:
-    """One thread. calibrator, corrector, pairing, draft_length: the parts, to be looked at.
+    """One thread. calibrator, succession, corrector, pairing, draft_length: the parts, to be looked
+    at.
 
     table: what steps cost, as corrected at the last update.
 
@@ -55,6 +58,7 @@ class Learner:
         self.on_paired: Callable[[Classified], object] = _ignore
         self.pairing = Pairing()
         self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
+        self.succession = Succession(kind.max_draft_tokens)
         self.corrector = CostCorrector(profile)
         self.table = profile.compile()
         self.draft_length = DraftLength(kind.max_draft_tokens)
@@ -72,6 +76,7 @@ class Learner:
         self.draft_length.follow(steps, self.table, is_frozen=self.is_frozen)
         if self.is_frozen:
             return
+        self.succession.observe(drafted, self.calibrator.calibration)
         if paired is not None:
             self.calibrator.observe(*paired)
         samples = self._last_step.samples(steps)
@@ -83,6 +88,7 @@ class Learner:
         if self.is_frozen:
             return False
         changed = self.calibrator.update()
+        changed |= self.succession.update()
         if self._num_new_samples >= _MIN_NEW_SAMPLES:
             self._num_new_samples = 0
             changed |= self.corrector.update()
@@ -125,6 +131,7 @@ class Learner:
             calibration=calibration_part(self.calibrator.calibration, num_rows),
             cost=CostPart.of(self.corrector.correction()) if self.corrector.has_learned else None,
             draft_length=DraftLengthPart.of(self._policy, loads) if loads else None,
+            succession=SuccessionPart.of(self.succession.state()),
         )
 
     def knows_more(self, entry: Entry) -> bool:
@@ -138,6 +145,8 @@ class Learner:
         where it was of this policy too.
         """
         self.calibrator.restore(entry.learned_calibration(), entry.num_rows)
+        if entry.succession is not None:
+            self.succession.restore(entry.succession.state())
         if entry.cost_fingerprint != self.kind.cost_fingerprint:
             return
         if entry.cost is not None:

@@ -6,6 +6,7 @@ does not hold the GIL. `warm_up` compiles all of it.
 
 from __future__ import annotations
 
+from specsched_scheduler.planner._learned import Lesson
 from specsched_scheduler.planner._tape import TapedStep
 from specsched_scheduler.planner.inline import InlineFeed
 from specsched_scheduler.planner.planner import Planner
@@ -22,6 +23,7 @@ from specsched_scheduler.planner.warm import WarmUpError, warm_up
 
 __all__ = [
     "InlineFeed",
+    "Lesson",
     "PlannedStep",
     "Planner",
     "PlannerConfig",

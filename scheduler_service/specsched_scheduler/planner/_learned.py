@@ -14,15 +14,19 @@ import numpy.typing as npt
 from specsched_protocol.compiling import njit
 from specsched_protocol.shm.atomics import load_acquire, load_relaxed, store_relaxed, store_release
 
+from specsched_scheduler.decision.anticipation import Anticipation
 from specsched_scheduler.decision.calibration import CalibrationTable
 from specsched_scheduler.decision.cost import CostTable
+from specsched_scheduler.decision.workspace import RunningMean
 
 __all__ = [
     "LearnedBuffers",
+    "Lesson",
     "ask_probe",
     "calibration_of",
     "cost_of",
     "new_learned",
+    "prior_of",
     "publish_learned",
     "take_probe",
     "take_publication",
@@ -43,14 +47,25 @@ _VERIFY_SLOPE, _DRAFT_SLOPE, _CONTEXT, _PROFILED_CONTEXT, _NOISE, _HAS_MODEL = r
 _NUM_NUMBERS = 6
 
 
-class LearnedBuffers(NamedTuple):
-    """Two calibrations and two cost tables of one shape; first axis: the buffer.
+class Lesson(NamedTuple):
+    """What decisions go by that can be learned."""
 
-    words: int64 [3]. numbers: float64 [2, 6]. The rest as in CalibrationTable and CostTable.
+    calibration: CalibrationTable
+    cost: CostTable
+    anticipation: Anticipation
+
+
+class LearnedBuffers(NamedTuple):
+    """Two of each of what is learned, of one shape; first axis: the buffer.
+
+    words: int64 [3]. numbers: float64 [2, 6]. The rest as in Anticipation, CalibrationTable and
+    CostTable.
     """
 
     words: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.float64]
+    survival: npt.NDArray[np.float64]
+    pull: npt.NDArray[np.float64]
     values: npt.NDArray[np.float64]
     is_active: npt.NDArray[np.uint8]
     is_identity: npt.NDArray[np.int64]
@@ -63,8 +78,9 @@ class LearnedBuffers(NamedTuple):
     short_draft_slope_ms: npt.NDArray[np.float64]
 
 
-def new_learned(calibration: CalibrationTable, cost: CostTable) -> LearnedBuffers:
-    """Buffers of which the first holds these two."""
+def new_learned(lesson: Lesson) -> LearnedBuffers:
+    """Buffers that hold this."""
+    calibration, cost, anticipation = lesson
 
     def twice(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.ascontiguousarray(np.stack([values, values]))
@@ -72,6 +88,8 @@ def new_learned(calibration: CalibrationTable, cost: CostTable) -> LearnedBuffer
     return LearnedBuffers(
         words=np.zeros(_NUM_WORDS, dtype=np.int64),
         numbers=twice(_numbers(cost)),
+        survival=twice(anticipation.survival),
+        pull=twice(anticipation.pull),
         values=twice(calibration.values),
         is_active=twice(calibration.is_active),
         is_identity=np.full(2, calibration.is_identity, dtype=np.int64),
@@ -88,19 +106,20 @@ def new_learned(calibration: CalibrationTable, cost: CostTable) -> LearnedBuffer
 # ===================== The learner's side: one thread at a time =====================
 
 
-def publish_learned(
-    learned: LearnedBuffers, calibration: CalibrationTable, cost: CostTable
-) -> bool:
-    """Have the next decision go by these two; False, and nothing, if the last publication was not
-    taken yet: the loop may still read the other buffer.
+def publish_learned(learned: LearnedBuffers, lesson: Lesson) -> bool:
+    """Have the next decision go by it; False, and nothing, if the last publication was not taken
+    yet: the loop may still read the other buffer.
 
     Raises ValueError for a table of another shape.
     """
+    calibration, cost, anticipation = lesson
     buffer = int(_free_buffer(learned))
     if buffer < 0:
         return False
     learned.numbers[buffer] = _numbers(cost)
     learned.is_identity[buffer] = calibration.is_identity
+    for name in ("survival", "pull"):
+        getattr(learned, name)[buffer] = getattr(anticipation, name)
     for name in ("values", "is_active"):
         getattr(learned, name)[buffer] = getattr(calibration, name)
     for name in (
@@ -189,6 +208,14 @@ def cost_of(learned: Any, buffer: int) -> Any:
         numbers[_PROFILED_CONTEXT],
         _as_int64(numbers[_HAS_MODEL]),
         numbers[_NOISE],
+    )
+
+
+@njit(cache=True, nogil=True)
+def prior_of(learned: Any, buffer: int, prior: Any) -> Any:
+    """A RunningMean, the loop's own, with what a buffer says of drafts that follow one another."""
+    return RunningMean(
+        prior.mean, prior.num_samples, learned.survival[buffer], learned.pull[buffer]
     )
 
 

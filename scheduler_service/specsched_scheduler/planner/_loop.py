@@ -50,6 +50,7 @@ from specsched_scheduler.planner._latency import bucket_of
 from specsched_scheduler.planner._learned import (
     calibration_of,
     cost_of,
+    prior_of,
     take_probe,
     take_publication,
 )
@@ -107,7 +108,8 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
             draft_tokens,
         )
         rule = settings.rule if probed < 0 else use_all(settings.rule, memory.layout)
-        plan = decide_step(rule, step, cost_of(learned, buffer), state.prior, state.workspace)
+        cost, prior = cost_of(learned, buffer), prior_of(learned, buffer, state.prior)
+        plan = decide_step(rule, step, cost, prior, state.workspace)
         if probed >= 0:
             plan = as_probe(plan)
             take_probe(learned.words)

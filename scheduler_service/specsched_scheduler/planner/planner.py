@@ -15,7 +15,8 @@ from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.plan_area import latest_publication
 from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 
-from specsched_scheduler.decision.calibration import CalibrationTable, identity_table
+from specsched_scheduler.decision.anticipation import no_anticipation
+from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.finished import FinishedSteps
@@ -28,6 +29,7 @@ from specsched_scheduler.planner._history import drain_confidences, room_for_ste
 from specsched_scheduler.planner._latency import durations_ns, quantile_ns
 from specsched_scheduler.planner._learned import (
     LearnedBuffers,
+    Lesson,
     ask_probe,
     new_learned,
     publish_learned,
@@ -101,9 +103,9 @@ class Planner:
         self._lock = threading.Lock()
         self._is_stopping = False
         self._began_ns = time.monotonic_ns()
-        self._table = cost_model.compile()
-        self._calibration = identity_table(executor.layout.max_draft_tokens)
-        learned = new_learned(self._calibration, self._table)
+        k = executor.layout.max_draft_tokens
+        self._lesson = Lesson(identity_table(k), cost_model.compile(), no_anticipation(k))
+        learned = new_learned(self._lesson)
         self._inputs = _Inputs(self._settings(policy), learned, policy.decide)
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
         # A request that is waiting already may still be answered in time.
@@ -134,23 +136,23 @@ class Planner:
         table = cost_model.compile()
         with self._lock:
             current = self._inputs
-            self._table = table
-            learned = new_learned(self._calibration, table)
+            self._lesson = self._lesson._replace(cost=table)
+            learned = new_learned(self._lesson)
             self._interrupt_locked(_Inputs(current.settings, learned, current.decide))
 
-    def publish(self, calibration: CalibrationTable, cost: CostTable) -> bool:
+    def publish(self, lesson: Lesson) -> bool:
         """Decide by what was learned from the next decision on, without disturbing this one.
 
         False, and nothing, while no decision has gone by what was published last: try again later.
-        cost: of the sizes of the profile in force, else nothing is done either.
+        Its costs are those of the sizes of the profile in force, else nothing is done either.
         """
         with self._lock:
-            has_its_shape = [np.shape(each) for each in cost] == [
-                np.shape(each) for each in self._table
+            has_its_shape = [np.shape(each) for each in lesson.cost] == [
+                np.shape(each) for each in self._lesson.cost
             ]
-            if not has_its_shape or not publish_learned(self._inputs.learned, calibration, cost):
+            if not has_its_shape or not publish_learned(self._inputs.learned, lesson):
                 return False
-            self._calibration, self._table = calibration, cost
+            self._lesson = lesson
             return True
 
     def set_draft_length(self, plan: DraftLengthPlan) -> None:
@@ -200,7 +202,7 @@ class Planner:
     @property
     def table(self) -> CostTable:
         """What steps are priced by."""
-        return self._table
+        return self._lesson.cost
 
     def latencies(self) -> list[tuple[float, int]]:
         """(seconds from seeing a request to its decision, how many took so long), to 1/16."""
@@ -273,7 +275,7 @@ class Planner:
     def _decide_in_python(self, inputs: _Inputs, decide: PythonPolicy) -> None:
         state = self._state
         gathered = GatheredConfidences(state.gathered.num_valid, state.calibrated)
-        step = PlannedStep(state.request, gathered, self._table, state.prior)
+        step = PlannedStep(state.request, gathered, self._lesson.cost, state.prior)
         try:
             plan = _normalised(decide(step))
             publish_plan(self._memory, inputs.settings, state, plan)

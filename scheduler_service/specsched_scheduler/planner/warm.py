@@ -9,10 +9,12 @@ import numpy as np
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from specsched_scheduler.decision.anticipation import no_anticipation
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.codes import ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.step import StepPlan
+from specsched_scheduler.planner._learned import Lesson
 from specsched_scheduler.planner.inline import InlineFeed
 from specsched_scheduler.planner.planner import Planner
 from specsched_scheduler.planner.records import PlannedStep, PolicySelection
@@ -52,7 +54,8 @@ def _plan_once(policy: PolicySelection) -> None:
         planner.drain_reports()
         planner.drain_confidences()
         planner.ask_probe(0)
-        planner.publish(identity_table(model.max_draft_tokens), _COST_MODEL.compile())
+        k = model.max_draft_tokens
+        planner.publish(Lesson(identity_table(k), _COST_MODEL.compile(), no_anticipation(k)))
     finally:
         planner.stop()
 

@@ -33,6 +33,11 @@ class BuiltPolicy:
     rule: PolicyRule
     policy: Policy
 
+    @property
+    def anticipates(self) -> bool:
+        """Whether it takes survivals as anticipated: the others take them as they were told."""
+        return self.rule.code in (PolicyCode.THROUGHPUT, PolicyCode.SLO)
+
     def decide(self, step: StepView) -> PolicyChoice:
         """The policy's choice; PolicyError where it is not one."""
         choice = self.policy.decide(step)

@@ -18,7 +18,7 @@ from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import Entry
 from specsched_scheduler.learning.learner import Learner
 from specsched_scheduler.learning.pairing import DraftedSteps
-from specsched_scheduler.planner import Planner
+from specsched_scheduler.planner import Lesson, Planner
 
 __all__ = ["LearningThread"]
 
@@ -179,7 +179,10 @@ class LearningThread:
 
     def _publish(self) -> None:
         calibration = self._learner.calibrator.calibration
-        if not self._planner.publish(calibration.compile(), self._learner.table):
+        lesson = Lesson(
+            calibration.compile(), self._learner.table, self._learner.succession.anticipation
+        )
+        if not self._planner.publish(lesson):
             return  # no step was decided since the last time
         self._must_publish = False
         self.num_publications += 1

@@ -47,9 +47,13 @@ class Recordings:
 
 @cache
 def load_recordings(kind: str, num_positions: int = 1024) -> Recordings:
-    """`sampled` (temperature 1) or `greedy` answers of the fixture."""
+    """Answers of the fixture: `sampled` (temperature 1), `greedy`, or `mixed`, as many of each."""
     with np.load(FIXTURE) as arrays:
-        chosen = arrays["temperature"] == {"sampled": 1.0, "greedy": 0.0}[kind]
+        is_sampled = arrays["temperature"] == 1.0
+        greedy, sampled = (np.unique(arrays["request"][each]) for each in (~is_sampled, is_sampled))
+        some = np.random.default_rng(0).choice(greedy, len(sampled), replace=False)
+        is_some = ~is_sampled & np.isin(arrays["request"], some)
+        chosen = {"sampled": is_sampled, "greedy": ~is_sampled, "mixed": is_sampled | is_some}[kind]
         logit, accepted = arrays["conf_logit"][chosen], arrays["accepted"][chosen].astype(np.int64)
         request, domain = arrays["request"][chosen], arrays["domain"][chosen]
     starts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))

@@ -8,36 +8,18 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision import NO_CAP, PolicyCode, new_running_mean
-from specsched_scheduler.decision.draft_length import (
-    DraftLength,
-    DraftLengthPlan,
-    next_draft_tokens,
-)
-from specsched_scheduler.decision.fast import decide_step
+from specsched_scheduler.decision import NO_CAP
 from specsched_scheduler.decision.step import StepInput, StepPlan
-from specsched_scheduler.decision.workspace import new_workspace
-from specsched_scheduler.policies import build_policy
 
 from tests.bench.simulator.machine import Machine
 from tests.bench.simulator.ranking import rank_drafts
+from tests.bench.simulator.scheduler import Plan, Scheduler, Variant
 from tests.bench.simulator.slots import NOBODY, Slots
 from tests.bench.simulator.workload import Workload
 
 __all__ = ["Result", "Variant", "simulate"]
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is compared: a policy, and whether the draft length is learned or always k."""
-
-    policy: str
-    learns_draft_length: bool = True
-
-    def __str__(self) -> str:
-        return self.policy if self.learns_draft_length else f"{self.policy}, full drafts"
 
 
 @dataclass
@@ -63,51 +45,6 @@ class Result:
     def tokens_per_second(self) -> float:
         """Throughput."""
         return self.tokens / self.ms * 1e3
-
-
-class Scheduler:
-    """The product's decision with the state that its planner keeps."""
-
-    def __init__(self, variant: Variant, workload: Workload, machine: Machine, seed: int) -> None:
-        k = workload.recordings.max_draft_tokens
-        self.rule = build_policy(variant.policy).rule
-        self.table = machine.profiled(seed)
-        self.recent = RecentTokens(workload.concurrency)
-        self.draft_length = DraftLength(k)
-        self._learns = variant.learns_draft_length
-        self._full = DraftLengthPlan(k, 0, k)
-        self._prior = new_running_mean(k)
-        self._workspace = new_workspace(workload.concurrency, k)
-
-    def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
-        """Decide a step, and the length of the drafts made at its end."""
-        plan = self.draft_length.plan if self._learns else self._full
-        length = int(next_draft_tokens(self.rule, step_id, plan, step.confidence.shape[1]))
-        if self.rule.fairness > 0.0:
-            paces = self.recent.of(slots, generations)
-            fair = fair_weights(step.weight, paces, self.rule.fairness)
-            step = step._replace(weight=fair.astype(np.float32))
-        step = step._replace(next_draft_tokens=length)
-        decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
-        bound = step.num_other_tokens if self.rule.code == PolicyCode.SLO else None
-        return Plan(decided, length, bound)
-
-    def learn(self, report: StepReport) -> None:
-        """Read the report of a finished step."""
-        self.recent.observe(report.slot_id, report.generation, report.num_accepted + 1)
-        self.draft_length.observe(report, self.table)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A decision and the length of the drafts made at the end of its step.
-
-    bound_other_tokens: T that it counted on, where rows beyond it take the place of drafts.
-    """
-
-    step: StepPlan
-    next_draft_tokens: int
-    bound_other_tokens: int | None = None
 
 
 class Executor:

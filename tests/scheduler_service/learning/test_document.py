@@ -21,10 +21,19 @@ from specsched_scheduler.learning.document import (
 )
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart
 from specsched_scheduler.learning.errors import StateError
+from specsched_scheduler.learning.succession import SuccessionState
+from specsched_scheduler.learning.succession_part import SuccessionPart
 
 K = 3
 LOAD = ("entries", 0, "draft_length", "loads", 0)
 _POSITION = {"gain": 0.0, "extra": 0.0, "evidence": 0, "num_seen": 0}
+PAIRS = ("entries", 0, "succession", "positions", 1)
+SUCCESSION = SuccessionState(
+    survival=np.array([0.6, 0.4, 0.3]),
+    variance=np.array([0.1, 0.08, 0.05]),
+    covariance=np.array([0.05, 0.04, -0.01]),
+    evidence=np.array([4096.0, 4096.0, 12.0]),
+)
 LOAD_PART = {
     "log2_requests": 0,
     "draft_tokens": K,
@@ -62,6 +71,7 @@ def state() -> LearnedState:
         calibration=calibration_part(calibration, (500, 0)),
         cost=CostPart.of(correction),
         draft_length=DraftLengthPart.of(PolicyCode.THROUGHPUT, [load]),
+        succession=SuccessionPart.of(SUCCESSION),
     )
     return LearnedState(entries=(entry,))
 
@@ -75,6 +85,7 @@ def test_what_is_written_is_read():
     assert (calibration.temperature[SAMPLED] == 1.0).all()
     assert entry.cost.correction().ratios == {8: 1.1, 16: 0.9}
     assert entry.cost.correction().draft_ratios == {0: 1.2, 4: 1.3}
+    np.testing.assert_array_equal(entry.succession.state(), SUCCESSION)
     (load,) = entry.draft_length.states()
     assert load[:3] == (4, 2, 64)
     assert np.stack(load[3:]).tolist() == [
@@ -85,14 +96,18 @@ def test_what_is_written_is_read():
     ]
 
 
-def test_a_document_of_version_1_is_read():
+@pytest.mark.parametrize(
+    ("version", "unknown"), [(1, ("draft_length", "succession")), (2, ("succession",))]
+)
+def test_a_document_of_an_earlier_version_is_read(version, unknown):
     document = json.loads(write_state(state()))
-    document["version"] = 1
-    del document["entries"][0]["draft_length"]
+    document["version"] = version
+    for name in unknown:
+        del document["entries"][0][name]
     again = read_state(json.dumps(document))
-    assert again.entries[0].draft_length is None
+    assert [getattr(again.entries[0], name) for name in unknown] == [None] * len(unknown)
     assert again.entries[0].cost == state().entries[0].cost
-    assert json.loads(write_state(LearnedState().merged(again.entries)))["version"] == 2
+    assert json.loads(write_state(LearnedState().merged(again.entries)))["version"] == 3
 
 
 def test_an_entry_is_for_its_own_kind_of_executor():
@@ -104,7 +119,7 @@ def test_an_entry_is_for_its_own_kind_of_executor():
     ("path", "value", "words"),
     [
         (("format",), "something", "format"),
-        (("version",), 3, "version"),
+        (("version",), 4, "version"),
         (("entries", 0, "max_draft_tokens"), 0, "entries.0.max_draft_tokens"),
         (("entries", 0, "max_draft_tokens"), 4, "calibration.greedy.temperature has 3 values"),
         (
@@ -129,6 +144,9 @@ def test_an_entry_is_for_its_own_kind_of_executor():
             "fastest",
             'draft_length.policy = "fastest": Value error, accepted: python, throughput, ',
         ),
+        (("entries", 0, "succession", "positions"), [], "succession.positions has 0 values"),
+        ((*PAIRS, "variance"), -0.1, "succession.positions.1.variance"),
+        ((*PAIRS, "survival"), 1.5, "succession.positions.1.survival"),
         ((*LOAD, "draft_tokens"), K + 1, "draft_length.loads.0.draft_tokens is 4"),
         ((*LOAD, "positions"), [], "draft_length.loads.0.positions has 0 values"),
         ((*LOAD, "positions", 1, "gain"), 1.5, "loads.0.positions.1.gain"),
