@@ -13,7 +13,17 @@ from scripts.soak.report import growth_faults
 from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 from tests.repository import ROOT
 
-SOAK = (sys.executable, "-m", "scripts.soak", "--swaps", "3", "--kills", "3")
+SOAK = (
+    sys.executable,
+    "-m",
+    "scripts.soak",
+    "--swaps",
+    "3",
+    "--kills",
+    "3",
+    "--quiet-seconds",
+    "1",
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -21,8 +31,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def test_nobody_notices(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny")
     out, record_folder = tmp_path / "figures.json", tmp_path / "record"
+    paths = ["--model", model, "--directory", tmp_path, "--out", out, "--record", record_folder]
     done = subprocess.run(
-        [*SOAK, "--model", model, "--directory", tmp_path, "--out", out, "--record", record_folder],
+        [*SOAK, *paths],
         check=False,
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 import grpc
+from specsched_protocol.run_dir import is_listening
 from specsched_protocol.tcp import TcpAddress, TlsFiles
 
 __all__ = ["SchedulerEndpoint"]
@@ -58,6 +59,11 @@ class SchedulerEndpoint:
         except FileNotFoundError:
             return None
         return status.st_ino, status.st_ctime_ns
+
+    def is_dead(self) -> bool:
+        """Whether it is the socket of a process that is gone: told without a channel, which takes
+        milliseconds of interpreter time that steps need. An address is dialled to find out."""
+        return self.socket_path is not None and not is_listening(self.socket_path)
 
     def connect(self, options: list[tuple[str, int]]) -> grpc.Channel:
         """A channel to it. Certificates are read each time, so renewed ones are used.

@@ -154,6 +154,9 @@ class AttachManager:
         endpoint = candidate.endpoint
         shares_memory = self._config.shares_memory and endpoint.is_local
         try:
+            if endpoint.is_dead():
+                self._candidates.failed(candidate, f"nobody listens at {endpoint.target}")
+                return
             offer = self._lanes.open_lane(share_memory=shares_memory)
         except (LaneError, HandoffError, OSError) as error:
             self._candidates.failed(candidate, str(error))

@@ -9,6 +9,7 @@ import threading
 
 import grpc
 import pytest
+from specsched_executor.attach import endpoints
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from structlog.testing import capture_logs
@@ -69,16 +70,23 @@ def test_restarted_scheduler_is_attached_again_with_a_new_epoch(run_dir, lanes, 
     second.stop()
 
 
-def test_stale_socket_is_retried_until_someone_serves(run_dir, lanes, attacher):
-    path = run_dir.scheduler_socket("a")
+def test_stale_socket_is_retried_until_someone_serves(run_dir, lanes, attacher, monkeypatch):
+    path, looks = run_dir.scheduler_socket("a"), []
+
+    def look(path, real=endpoints.is_listening):
+        looks.append(path)
+        return real(path)
+
+    monkeypatch.setattr(endpoints, "is_listening", look)
     with socket.socket(socket.AF_UNIX) as leftover:
         leftover.bind(str(path))
     with capture_logs() as logs:
         attacher()
-        eventually(lambda: lanes.calls.count(("close", 0)) >= 3)
+        eventually(lambda: len(looks) >= 3)
+    assert lanes.calls == [], "no lane is opened for nobody"
     warnings = [log for log in logs if log["event"] == "cannot attach"]
     assert len(warnings) == 1, "the same failure is told once"
-    assert "UNAVAILABLE" in warnings[0]["reason"]
+    assert warnings[0]["reason"] == f"nobody listens at unix:{path}"
     path.unlink()
     scheduler = ScriptedScheduler(path)
     eventually(lambda: ("activate", 0) in lanes.calls)
