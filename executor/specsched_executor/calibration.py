@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
+from specsched_kernels.reference.calibration import calibrated
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_executor.evaluation.calibration_file import CalibrationFile
@@ -23,7 +24,6 @@ __all__ = ["LEARNED_FILE", "ConfidenceCalibration", "read_checkpoint_calibration
 LEARNED_FILE = "learned.json"
 """Beside a checkpoint: what `specsched calibrate --out` made of the drafter's recorded drafts."""
 
-_EPSILON = 1e-6
 _MIN_TEMPERATURE, _MAX_TEMPERATURE, _MAX_INTERCEPT = 0.25, 4.0, 3.0
 
 
@@ -55,10 +55,7 @@ class ConfidenceCalibration:
         confidence: float32 [R, k]. is_greedy: bool [R].
         """
         of_class = (~is_greedy).long()
-        logit = torch.logit(confidence, eps=_EPSILON)
-        scaled = logit / self.temperature[of_class] + self.intercept[of_class]
-        inside = (confidence > 0.0) & (confidence < 1.0)
-        return torch.where(inside, torch.sigmoid(scaled), confidence)
+        return calibrated(confidence, self.temperature[of_class], self.intercept[of_class])
 
 
 def read_checkpoint_calibration(checkpoint: Path, max_draft_tokens: int) -> pb.Calibration:

@@ -7,8 +7,9 @@ import torch
 from specsched_kernels._checks import check_tensor
 from specsched_kernels.reference import slot_tables as reference
 
-__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots", "store_drafts"]
+__all__ = ["DraftRanking", "SlotCommit", "SlotTables", "commit_slots", "read_slots", "store_drafts"]
 
+DraftRanking = reference.DraftRanking
 SlotCommit = reference.SlotCommit
 SlotTables = reference.SlotTables
 
@@ -76,8 +77,12 @@ def store_drafts(  # noqa: PLR0917 -- tables, keys, values
     draft_lens: torch.Tensor,
     token_ids: torch.Tensor,
     confidence: torch.Tensor,
+    ranking: DraftRanking | None = None,
 ) -> None:
     """Keep new drafts of R requests in the tables, in place; nothing for slot -1.
+
+    With a ranking, confidences are calibrated on the way: sigmoid(logit(confidence) / temperature +
+    intercept) by class of request and position.
 
     slot_ids, generations: int64 [R]. draft_lens: int32 [R], drafts that count, at most n.
     token_ids: int64 [R, n]. confidence: float32 [R, n]. Raises ValueError for another shape or
@@ -94,7 +99,15 @@ def store_drafts(  # noqa: PLR0917 -- tables, keys, values
     check_tensor("draft_lens", draft_lens, shape, torch.int32, device)
     check_tensor("token_ids", token_ids, drafts, torch.int64, device)
     check_tensor("confidence", confidence, drafts, torch.float32, device)
-    arguments = (tables, slot_ids, generations, draft_lens, token_ids, confidence)
+    if ranking is not None:
+        classes = (2, tables.confidence.shape[1])
+        check_tensor("ranking.temperature", ranking.temperature, classes, torch.float32, device)
+        check_tensor("ranking.intercept", ranking.intercept, classes, torch.float32, device)
+        temperatures = ranking.sampling_temperature
+        check_tensor("ranking.sampling_temperature", temperatures, shape, torch.float32, device)
+        ranked = (*shape, classes[1])
+        check_tensor("ranking.ranked", ranking.ranked, ranked, torch.float32, device)
+    arguments = (tables, slot_ids, generations, draft_lens, token_ids, confidence, ranking)
     if device.type == "cpu":
         reference.store_drafts(*arguments)
     else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
 import torch
 from specsched_kernels.slot_tables import (
+    DraftRanking,
     SlotCommit,
     SlotTables,
     commit_slots,
@@ -122,3 +124,50 @@ def test_storing_drafts(device: str, num_requests: int, num_slots: int, num_toke
     slot = int(slot_ids[0])
     assert expected.num_draft_tokens[slot] == min(int(drafts[2][0]), num_tokens)
     assert torch.equal(expected.draft_token_ids[slot, :num_tokens], drafts[3][0])
+
+
+@pytest.mark.parametrize(("num_requests", "num_slots", "num_tokens"), [(1, 3, 5), (131, 200, 2)])
+def test_storing_what_drafts_are_ranked_by(
+    device: str, num_requests: int, num_slots: int, num_tokens: int
+) -> None:
+    from specsched_kernels.triton.slot_tables import store_drafts as launch
+
+    tables, slot_ids = random_tables(num_slots), some_slots(num_requests + 1, num_slots)
+    r = len(slot_ids)
+    confidence = torch.rand(r, num_tokens)
+    odd = torch.tensor([0.0, 1.0, torch.nan, 1e-9, 1.0 - 1e-7, 7.0])
+    confidence.view(-1)[1::3] = odd.repeat(r * num_tokens)[: len(confidence.view(-1)[1::3])]
+    drafts = (
+        slot_ids,
+        torch.ones_like(slot_ids),
+        torch.full((r,), num_tokens, dtype=torch.int32),
+        torch.zeros(r, num_tokens, dtype=torch.int64),
+        confidence,
+    )
+    temperature, intercept = torch.rand(2, K) * 3 + 0.3, torch.randn(2, K)
+    temperature[1, 1] = 0.0  # as it is
+    sampling_temperature = torch.arange(r) % 2 * 0.7
+    rankings = [
+        DraftRanking(temperature, intercept, sampling_temperature, torch.full((r, K), 9.0))
+        for _ in range(2)
+    ]
+    expected, moved = copy_of(tables), move(copy_of(tables), device)
+    store_drafts(expected, *drafts, rankings[0])
+    on_device = move(rankings[1], device)
+    launch(moved, *(tensor.to(device) for tensor in drafts), on_device)
+    close = {"rtol": 1e-5, "atol": 1e-6, "equal_nan": True}
+    torch.testing.assert_close(moved.confidence.cpu(), expected.confidence, **close)
+    is_live, ranked = slot_ids >= 0, rankings[0].ranked[:, :num_tokens]
+    torch.testing.assert_close(
+        on_device.ranked.cpu()[is_live, :num_tokens], ranked[is_live], **close
+    )
+    for request in is_live.nonzero()[:, 0].tolist():
+        stored = expected.confidence[slot_ids[request], :num_tokens]
+        torch.testing.assert_close(stored, ranked[request], rtol=0, atol=0, equal_nan=True)
+        of_class = int(sampling_temperature[request] > 0)
+        for position, value in enumerate(confidence[request].tolist()):
+            wanted = value
+            if 1e-6 < value < 1 - 1e-6 and temperature[of_class, position]:
+                logit = math.log(value / (1 - value)) / float(temperature[of_class, position])
+                wanted = 1 / (1 + math.exp(-logit - float(intercept[of_class, position])))
+                assert float(stored[position]) == pytest.approx(wanted, abs=1e-5)

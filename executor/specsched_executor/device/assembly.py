@@ -62,7 +62,7 @@ class DeviceParts:
         return PipelinedLoop(
             config=config,
             gate=gate,
-            runner=DeviceRunner(self.step, self.graphs, columns),
+            runner=DeviceRunner(self.step, self.graphs, columns, calibrations),
             host_drafting=host_drafting,
             residency=Residency(pool, columns, release),
             columns=columns,

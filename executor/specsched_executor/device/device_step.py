@@ -12,7 +12,7 @@ import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation, allocate_verify_lens
 from specsched_kernels.logit_rules import LogitRuleTables
 from specsched_kernels.pack_rows import PackedRows, RowSources, pack_rows
-from specsched_kernels.slot_tables import SlotTables, read_slots, store_drafts
+from specsched_kernels.slot_tables import DraftRanking, SlotTables, read_slots, store_drafts
 from specsched_kernels.window_pages import CommittedRows
 
 from specsched_executor.core import (
@@ -164,6 +164,7 @@ class DeviceStep:
         requests, length = self.inputs.requests(shape.padded_requests), shape.num_tokens
         job = DraftJob(requests, self.tables, self.inputs.arrays["step_id"], length, shape.draws)
         token_ids, confidence = self.drafter.draft(job)
+        temperature, intercept = self.inputs.arrays["calibration"]
         self.outputs["confidence"][: shape.padded_requests, :length].copy_(confidence)
         store_drafts(
             self.tables,
@@ -172,6 +173,12 @@ class DeviceStep:
             requests.next_draft_lens,
             token_ids,
             confidence,
+            DraftRanking(
+                temperature,
+                intercept,
+                requests.temperature,
+                self.outputs["ranked"][: shape.padded_requests],
+            ),
         )
 
     def _allocate(

@@ -18,7 +18,7 @@ from specsched_executor.device.staging import StagedStep, StagingArea
 from specsched_executor.device.timeline import Timeline, timeline_for
 from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
 from specsched_executor.engine.batch import StepBatch
-from specsched_executor.engine.drafting import NewDrafts
+from specsched_executor.engine.drafting import Calibrations, NewDrafts
 from specsched_executor.engine.fallback import Allowance
 from specsched_executor.engine.logprobs import are_finite
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
@@ -50,13 +50,21 @@ class LaunchedStep:
 
 
 class DeviceRunner:
-    """The engine's only way to the device."""
+    """The engine's only way to the device. calibrations: what its drafts are ranked by now, asked
+    once per step."""
 
-    def __init__(self, step: DeviceStep, graphs: StepGraphs, columns: SlotColumns) -> None:
+    def __init__(
+        self,
+        step: DeviceStep,
+        graphs: StepGraphs,
+        columns: SlotColumns,
+        calibrations: Calibrations = lambda: None,
+    ) -> None:
         is_pinned = step.device.type == "cuda"
         self._step = step
         self._graphs = graphs
         self._columns = columns
+        self._calibrations = calibrations
         layout = step.outputs.layout
         host = torch.device("cpu")
         self._staging = [StagingArea(step.sizes, is_pinned=is_pinned) for _ in range(_NUM_BUFFERS)]
@@ -102,6 +110,7 @@ class DeviceRunner:
             next_draft_lens=draft_lens,
             prior=self._prior.mean,
             ruled=self._rules.prepare(batch),
+            calibration=self._calibrations(),
         )
         self._step.inputs.arrays.copy_from(staging.arrays, staged.num_bytes)
         timeline.mark_start()
@@ -177,10 +186,12 @@ class DeviceRunner:
         """Confidences leave the pinned memory here, for the gate to keep."""
         batch, lens = launched.batch, launched.draft_lens
         chosen = np.flatnonzero(lens)
-        confidence = launched.outputs.numpy("confidence")[chosen]
-        positions = np.arange(confidence.shape[1])
-        confidence[positions >= lens[chosen, None]] = np.nan
-        self._prior.add(confidence)
+        confidence, ranked = (
+            launched.outputs.numpy(name)[chosen] for name in ("confidence", "ranked")
+        )
+        is_none = np.arange(confidence.shape[1]) >= lens[chosen, None]
+        confidence[is_none] = ranked[is_none] = np.nan
+        self._prior.add(ranked)
         rows = ConfidenceRows(
             source_step_id=batch.step_id,
             slot_id=batch.slot_ids[chosen].astype(np.uint32),

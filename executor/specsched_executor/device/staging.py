@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.core import PAD_SLOT
 from specsched_executor.device.packed import PackedArrays
 from specsched_executor.device.step_arrays import DeviceSizes, input_layout
@@ -33,6 +34,7 @@ class StagingArea:
     def __init__(self, sizes: DeviceSizes, *, is_pinned: bool) -> None:
         layout = input_layout(sizes)
         self.arrays = PackedArrays(layout, torch.device("cpu"), is_pinned=is_pinned)
+        self._calibration: ConfidenceCalibration | None = None
         self._fields = {name: self.arrays.numpy(name) for name in layout.fields}
 
     def fill(
@@ -46,16 +48,18 @@ class StagingArea:
         next_draft_lens: Slots,
         prior: npt.NDArray[np.float32],
         ruled: Slots,
+        calibration: ConfidenceCalibration | None = None,
     ) -> StagedStep:
         """Describe `batch`; requests past the last one become padding.
 
         weights, draft_limits, next_draft_lens: of each request, [R]. ruled: indexes of those whose
-        logits are ruled.
+        logits are ruled. calibration: of the confidences of the drafts it makes.
         """
         fields, slots, num_requests = self._fields, batch.slot_ids, len(batch.slot_ids)
         fields["budget"][0] = budget
         fields["step_id"][0] = batch.step_id
         fields["prior"][:] = prior
+        self._calibrate(calibration)
         fields["num_ruled"][0] = len(ruled)
         fields["ruled"][: len(ruled)] = ruled
         for name, values in (
@@ -89,6 +93,18 @@ class StagingArea:
             num_prompt_tokens > 0,
             self._num_bytes(num_requests, num_prompt_tokens),
         )
+
+    def _calibrate(self, calibration: ConfidenceCalibration | None) -> None:
+        """Memory keeps it from step to step."""
+        if calibration is self._calibration:
+            return
+        table = self._fields["calibration"]
+        table[:] = 0.0  # leaves confidences as they are
+        if calibration is not None:
+            num_positions = calibration.temperature.shape[1]
+            table[0, :, :num_positions] = calibration.temperature.numpy()
+            table[1, :, :num_positions] = calibration.intercept.numpy()
+        self._calibration = calibration
 
     def _fill_prompts(self, batch: StepBatch, columns: SlotColumns) -> int:
         """Positions and tokens of the rows that the device does not know by itself."""

@@ -36,7 +36,8 @@ def input_layout(sizes: DeviceSizes) -> PackedLayout:
     given_positions: where a prefill's rows start, -1 for an anchor that only the device knows.
     draft_limits: drafts it may verify. next_draft_lens: drafts to make for it at the end.
     prompt_start: index of its base rows in prompt_token_ids, -1 for an anchor. ruled: the first
-    num_ruled are indexes of those whose logits are ruled.
+    num_ruled are indexes of those whose logits are ruled. calibration: temperature (0) and
+    intercept (1) of what drafts are ranked by; see DraftRanking.
     """
     requests, int32, int64 = (sizes.max_requests,), torch.int32, torch.int64
     return PackedLayout(
@@ -45,6 +46,7 @@ def input_layout(sizes: DeviceSizes) -> PackedLayout:
             "step_id": Field((1,), int64),
             "num_ruled": Field((1,), int32),
             "prior": Field((sizes.max_draft_tokens,), torch.float32),
+            "calibration": Field((2, 2, sizes.max_draft_tokens), torch.float32),
             "slot_ids": Field(requests, int64),
             "generations": Field(requests, int64),
             "given_positions": Field(requests, int64),
@@ -69,7 +71,10 @@ def input_layout(sizes: DeviceSizes) -> PackedLayout:
 
 
 def output_layout(sizes: DeviceSizes) -> PackedLayout:
-    """Fields [R]: what verification and drafting made of each request of the step."""
+    """Fields [R]: what verification and drafting made of each request of the step.
+
+    confidence: the drafter's own, ranked: what its drafts are ranked by.
+    """
     requests, k = sizes.max_requests, sizes.max_draft_tokens
     return PackedLayout(
         {
@@ -78,6 +83,7 @@ def output_layout(sizes: DeviceSizes) -> PackedLayout:
             "verify_lens": Field((requests,), torch.int32),
             "faulty": Field((requests,), torch.bool),
             "confidence": Field((requests, k), torch.float32),
+            "ranked": Field((requests, k), torch.float32),
         }
     )
 

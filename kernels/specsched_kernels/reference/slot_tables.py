@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["SlotCommit", "SlotTables", "commit_slots", "read_slots", "store_drafts"]
+from specsched_kernels.reference.calibration import calibrated
+
+__all__ = ["DraftRanking", "SlotCommit", "SlotTables", "commit_slots", "read_slots", "store_drafts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class SlotTables:
 
     anchor_token_ids: int64 [S], last committed token. num_tokens: int64 [S], committed tokens,
     prompt included. draft_token_ids: int64 [S, k]. num_draft_tokens: int32 [S]. confidence: float32
-    [S, k]. generations: int64 [S], of the request that the drafts were made for.
+    [S, k], what drafts are ranked by. generations: int64 [S], of the request that the drafts were
+    made for.
     """
 
     anchor_token_ids: torch.Tensor
@@ -61,6 +64,21 @@ class SlotCommit:
     num_accepted: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class DraftRanking:
+    """How confidences are calibrated before drafts are ranked by them.
+
+    temperature, intercept: float32 [2, k], of greedy (0) and of sampled (1) requests; a temperature
+    of 0 leaves a position as it is. sampling_temperature: float32 [R], which tells the class: 0 is
+    greedy. ranked: float32 [R, k], an output, what the first n drafts of each are ranked by.
+    """
+
+    temperature: torch.Tensor
+    intercept: torch.Tensor
+    sampling_temperature: torch.Tensor
+    ranked: torch.Tensor
+
+
 def read_slots(  # noqa: PLR0917 -- inputs, then outputs
     tables: SlotTables,
     slot_ids: torch.Tensor,
@@ -98,8 +116,17 @@ def store_drafts(  # noqa: PLR0917 -- tables, keys, values
     draft_lens: torch.Tensor,
     token_ids: torch.Tensor,
     confidence: torch.Tensor,
+    ranking: DraftRanking | None,
 ) -> None:
     """See `specsched_kernels.slot_tables.store_drafts`."""
+    if ranking is not None:
+        num_positions = confidence.shape[1]
+        of_class = (ranking.sampling_temperature > 0).long()
+        temperature, intercept = (
+            table[of_class, :num_positions] for table in (ranking.temperature, ranking.intercept)
+        )
+        confidence = calibrated(confidence, temperature, intercept)
+        ranking.ranked[:, :num_positions] = confidence
     rows = torch.nonzero(slot_ids >= 0)[:, 0]
     slots, num_tokens = slot_ids[rows], token_ids.shape[1]
     tables.draft_token_ids[slots, :num_tokens] = token_ids[rows]

@@ -6,11 +6,13 @@ import torch
 import triton
 import triton.language as tl
 
-from specsched_kernels.reference.slot_tables import SlotCommit, SlotTables
+from specsched_kernels.reference.calibration import LOGIT_EPSILON
+from specsched_kernels.reference.slot_tables import DraftRanking, SlotCommit, SlotTables
 
 __all__ = ["commit_slots", "read_slots", "store_drafts"]
 
 _BLOCK = 128
+_EPSILON = tl.constexpr(LOGIT_EPSILON)
 
 
 def read_slots(
@@ -69,6 +71,7 @@ def store_drafts(
     draft_lens: torch.Tensor,
     token_ids: torch.Tensor,
     confidence: torch.Tensor,
+    ranking: DraftRanking | None = None,
 ) -> None:
     """See `specsched_kernels.slot_tables.store_drafts`."""
     num_requests, num_tokens = token_ids.shape
@@ -84,11 +87,17 @@ def store_drafts(
         draft_lens,
         token_ids,
         confidence,
+        *((None,) * 4 if ranking is None else _tensors_of(ranking)),
         num_requests,
         NUM_TOKENS=num_tokens,
         TABLE_TOKENS=tables.draft_token_ids.shape[1],
         BLOCK=_BLOCK,
     )
+
+
+def _tensors_of(ranking: DraftRanking) -> tuple[torch.Tensor, ...]:
+    temperatures = (ranking.temperature, ranking.intercept)
+    return *temperatures, ranking.sampling_temperature, ranking.ranked
 
 
 @triton.jit(do_not_specialize=["num_requests"])
@@ -160,6 +169,10 @@ def _store_kernel(
     length_ptr,
     token_ptr,
     confidence_ptr,
+    temperature_ptr,
+    intercept_ptr,
+    sampling_ptr,
+    ranked_ptr,
     num_requests,
     NUM_TOKENS: tl.constexpr,
     TABLE_TOKENS: tl.constexpr,
@@ -169,14 +182,33 @@ def _store_kernel(
     mask = request < num_requests
     slot = tl.load(slot_ptr + request, mask=mask, other=-1)
     is_live = slot >= 0
+    of_class = tl.zeros([BLOCK], tl.int32)
+    if sampling_ptr is not None:
+        is_sampled = tl.load(sampling_ptr + request, mask=is_live, other=0.0) > 0.0
+        of_class = is_sampled.to(tl.int32) * TABLE_TOKENS
     for position in tl.static_range(NUM_TOKENS):
         at = request * NUM_TOKENS + position
         to = slot * TABLE_TOKENS + position
         tl.store(table_token_ptr + to, tl.load(token_ptr + at, mask=is_live), mask=is_live)
         value = tl.load(confidence_ptr + at, mask=is_live)
+        if ranked_ptr is not None:
+            temperature = tl.load(temperature_ptr + of_class + position)
+            intercept = tl.load(intercept_ptr + of_class + position)
+            value = _calibrated(value, temperature, intercept)
+            tl.store(ranked_ptr + request * TABLE_TOKENS + position, value, mask=is_live)
         tl.store(table_confidence_ptr + to, value, mask=is_live)
     length = tl.load(length_ptr + request, mask=is_live, other=0)
     length = tl.minimum(tl.maximum(length, 0), NUM_TOKENS)
     tl.store(num_draft_ptr + slot, length, mask=is_live)
     generation = tl.load(generation_ptr + request, mask=is_live, other=0)
     tl.store(table_generation_ptr + slot, generation, mask=is_live)
+
+
+@triton.jit
+def _calibrated(confidence, temperature, intercept):
+    """See `specsched_kernels.reference.calibration`."""
+    changes = (confidence > 0.0) & (confidence < 1.0) & (temperature > 0.0)
+    inside = tl.minimum(tl.maximum(confidence, _EPSILON), 1.0 - _EPSILON)
+    logit = tl.log(inside / (1.0 - inside))
+    scaled = logit / tl.where(temperature > 0.0, temperature, 1.0) + intercept
+    return tl.where(changes, tl.sigmoid(scaled), confidence)

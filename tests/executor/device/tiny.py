@@ -111,6 +111,7 @@ class DeviceDriver(tiny.Driver):
         graphs: GraphSizes = GRAPHS,
         gate=ConfidenceGate,
         distribution=None,
+        calibrations=lambda: None,
     ):
         self.target, self.drafter, self.transport = target, drafter, transport
         self.ended = []
@@ -120,4 +121,6 @@ class DeviceDriver(tiny.Driver):
         self.parts.graphs.capture_all()
         self._ids = itertools.count()
         self.active = {}
-        self.loop = self.parts.build_loop(self.gate, config, Delivery(self.ended.append))
+        self.loop = self.parts.build_loop(
+            self.gate, config, Delivery(self.ended.append), calibrations
+        )
