@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 from specsched_executor.core import TokenDelta
+from specsched_executor.progress import Progress
 
-__all__ = ["BatchedSink", "Progress", "ProgressTaker"]
-
-Progress = tuple[int, int, Sequence[int], int, int]
-"""Key of a request, index of an output, new tokens, drafts verified and accepted so far."""
+__all__ = ["BatchedSink", "ProgressTaker"]
 
 
 class ProgressTaker(Protocol):
     """Takes what a step brings all its requests at once."""
 
-    def take(self, rows: list[Progress]) -> None:
-        """Called from the engine thread; must not block. The list is the taker's."""
+    def take(self, progress: Progress, is_own: npt.NDArray[np.bool_] | None) -> None:
+        """Called from the engine thread; must not block. The arrays do not change any more.
+
+        is_own: which of the R outputs are this taker's; None: all.
+        """
 
 
 @runtime_checkable
 class BatchedSink(Protocol):
     """A DeltaSink that is left out where an output gets new tokens and nothing else: those go to
-    `taker` under `key`, after all deltas that came before."""
+    `taker` under `key`. Only the last delta of such an output comes here."""
 
     @property
     def key(self) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
 
 PAD_SLOT = -1
@@ -116,16 +118,16 @@ class TargetModel(Protocol):
 class DraftInput:
     """What a drafter may look at, per drafting request (first dimension R).
 
-    slot_ids: int64 [R]. histories: committed token ids of each request, prompt included, anchor
-    last. features: layer -> [rows, hidden] of the step that just ran, with feature_start_loc int64
-    [R+1] giving each request's rows; only rows of committed tokens are listed. temperatures:
-    float32 [R], 0 where the likeliest tokens are wanted.
+    slot_ids: int64 [R]. histories: committed token ids of each request, int32, prompt included,
+    anchor last; valid during the call. features: layer -> [rows, hidden] of the step that just ran,
+    with feature_start_loc int64 [R+1] giving each request's rows; only rows of committed tokens are
+    listed. temperatures: float32 [R], 0 where the likeliest tokens are wanted.
     """
 
     step_id: int
     slot_ids: torch.Tensor
     generations: torch.Tensor
-    histories: tuple[list[int], ...]
+    histories: tuple[npt.NDArray[np.int32], ...]
     max_draft_tokens: torch.Tensor
     temperatures: torch.Tensor
     seeds: torch.Tensor

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import torch
 from specsched_executor.config import ExecutorConfig
-from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
+from specsched_executor.core import GenerationRequest, SamplingParams
 from specsched_executor.device.pipelined_loop import PipelinedLoop
 from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.serve.assembly import Executor, build_executor
 from specsched_protocol.logs import logs_on_stderr
 
+from tests.bench.unread import Unread
 from tests.integration.processes import start_scheduler
 
 PROMPTS = Path(__file__).parent / "prompts" / "chat.jsonl"
@@ -33,23 +34,22 @@ class DrivenGpu:
         assert isinstance(self.engine._loop, PipelinedLoop)
         self.loop = self.engine._loop
         self._num_submitted = 0
+        self._unread = Unread()
         lines = PROMPTS.read_text(encoding="utf-8").splitlines()
         encode = executor.loaded.tokenizer.encode
         self._prompts = [tuple(encode(json.loads(line)["turns"][0])[:64]) for line in lines]
 
-    def submit(self, num_requests: int, max_tokens: int, *, first: int = 0) -> list[list[int]]:
-        """Greedy requests of prompts from `first` on; what they output comes into the lists."""
-        outputs: list[list[int]] = [[] for _ in range(num_requests)]
-        for index, output in enumerate(outputs, start=first):
+    def submit(self, num_requests: int, max_tokens: int, *, first: int = 0) -> None:
+        """Greedy requests of prompts from `first` on."""
+        for index in range(first, first + num_requests):
             sampling = SamplingParams(
                 temperature=0.0, seed=index, max_tokens=max_tokens, ignore_eos=True
             )
             prompt = self._prompts[index % len(self._prompts)]
             self._num_submitted += 1
             request = GenerationRequest(str(self._num_submitted), prompt, sampling)
-            self.engine.submit(request, _into(output))
+            self.engine.submit(request, self._unread)
         self.engine._take_orders()
-        return outputs
 
     def finish(self) -> None:
         """Step until nothing is left."""
@@ -60,14 +60,6 @@ class DrivenGpu:
         """One iteration of the engine's thread."""
         self.loop.step()
         self.engine._take_snapshot()
-
-
-def _into(output: list[int]):  # type: ignore[no-untyped-def]
-    def sink(delta: TokenDelta) -> None:
-        assert delta.error is None, delta.error
-        output.extend(delta.token_ids)
-
-    return sink
 
 
 @contextmanager

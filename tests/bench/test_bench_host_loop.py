@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from specsched_executor.batched_sink import Progress
-from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
+from specsched_executor.core import GenerationRequest, SamplingParams
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.garbage import keep_what_is_there
 from specsched_executor.transport.shared_memory import SharedMemoryTransport
@@ -24,6 +23,7 @@ from specsched_protocol.shm import RegionShape
 from tests.bench.conftest import RecordBench
 from tests.bench.idle_device import idle_parts
 from tests.bench.recording import percentiles
+from tests.bench.unread import Unread
 
 pytestmark = pytest.mark.bench
 
@@ -43,32 +43,16 @@ CONFIG = EngineConfig(
 )
 
 
-class Nobody:
-    """Reads nothing of what is generated; a BatchedSink and what it is passed by with."""
-
-    key = 0
-
-    @property
-    def taker(self) -> Nobody:
-        return self
-
-    def take(self, rows: list[Progress]) -> None:
-        """As a front end in a process of its own is given them."""
-
-    def __call__(self, delta: TokenDelta) -> None:
-        """As a gateway in this process is."""
-
-
 def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
     """CPU time of each step of `concurrency` requests that all decode."""
     parts = idle_parts(CONFIG, drafts=drafts)
     shape = RegionShape(CONFIG.max_num_seqs, MAX_DRAFT_TOKENS)
     transport = SharedMemoryTransport(RunDir.open(run_dir), shape)
     engine = Engine(parts.step._model, parts.step.drafter, transport, CONFIG, device=parts)
-    nobody = Nobody()
+    unread = Unread()
     for index in range(concurrency):
         sampling = SamplingParams(temperature=0.0, max_tokens=1900, seed=index)
-        engine.submit(GenerationRequest(str(index), (1,) * 8, sampling), nobody)
+        engine.submit(GenerationRequest(str(index), (1,) * 8, sampling), unread)
     engine._take_orders()
     keep_what_is_there()
     samples = []

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specsched_executor.batched_sink import Progress, ProgressTaker
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
 from specsched_executor.front_end.outbox import OutboxSink
 from specsched_executor.gateway import GatewayConfig
 from specsched_executor.gateway.counters_servicer import nobody
+from specsched_executor.progress import Progress
 from specsched_executor.telemetry import RequestMeter
 
 from tests.bench.conftest import RecordBench
@@ -75,19 +75,23 @@ class SteppingEngine(FakeEngine):
 
     def _run(self) -> None:
         streams = list(self.sinks.items())
+        sinks = list(self.sinks.values())
+        keys = [sink.key for sink in sinks if isinstance(sink, OutboxSink)]
+        numbers = np.zeros((5, len(keys)), dtype=np.int64)
+        numbers[0], numbers[2] = keys, 1
+        takers = {sink.taker: None for sink in sinks if isinstance(sink, OutboxSink)}
         for step in range(NUM_STEPS):
             # Stands for the device at work: the thread waits without the GIL.
             time.sleep(STEP_MS / 1e3)
             begin = time.monotonic()
-            rows: dict[ProgressTaker, list[Progress]] = {}
             reason = "length" if step == NUM_STEPS - 1 else None
-            for request_id, sink in streams:  # as the engine's Delivery does
-                if reason is None and isinstance(sink, OutboxSink):
-                    rows.setdefault(sink.taker, []).append((sink.key, 0, [step], 0, 0))
-                else:
+            if reason is None and keys:  # as the engine's Delivery does
+                progress = Progress(numbers, np.full(len(keys), step, dtype=np.int32))
+                for taker in takers:
+                    taker.take(progress, None)
+            else:
+                for request_id, sink in streams:
                     sink(TokenDelta(request_id, (step,), finish_reason=reason))
-            for taker, batch in rows.items():
-                taker.take(batch)
             self.begin_s.append(begin)
             self.sinks_s.append(time.monotonic() - begin)
 

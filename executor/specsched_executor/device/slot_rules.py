@@ -52,7 +52,8 @@ class SlotRules:
     def _fill(self, request: ActiveRequest) -> None:
         seen = np.zeros((0, 2), dtype=np.int32)
         if has_penalties(request.request.sampling):
-            seen = _seen_tokens(request)
+            tokens = self._columns.history(request.slot_id)
+            seen = _seen_tokens(tokens, request.num_prompt_tokens)
         sizes, device = self._tables.sizes, self._tables.rows.device
         width = sizes.seen_begin + seen.size
         shape, is_pinned = (1, sizes.row_width), device.type == "cuda"
@@ -79,9 +80,8 @@ def _describe(request: ActiveRequest, seen: npt.NDArray[np.int32], tables: Logit
         tables.biases[0, : len(biases)] = torch.tensor(biases)
 
 
-def _seen_tokens(request: ActiveRequest) -> npt.NDArray[np.int32]:
-    """The distinct tokens of a request and how often each is in its output, [n, 2]."""
-    tokens = np.array(request.tokens, dtype=np.int32)
+def _seen_tokens(tokens: npt.NDArray[np.int32], num_prompt_tokens: int) -> npt.NDArray[np.int32]:
+    """The distinct tokens of prompt and output and how often each is in the output, [n, 2]."""
     token_ids, places = np.unique(tokens, return_inverse=True)
-    counts = np.bincount(places[request.num_prompt_tokens :], minlength=len(token_ids))
+    counts = np.bincount(places[num_prompt_tokens:], minlength=len(token_ids))
     return np.stack([token_ids, counts.astype(np.int32)], axis=1)

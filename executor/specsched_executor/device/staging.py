@@ -117,7 +117,7 @@ class StagingArea:
         for index in np.flatnonzero(~columns.is_anchor_on_device[batch.slot_ids]).tolist():
             first, num_rows = int(batch.first_positions[index]), int(batch.num_base_rows[index])
             positions[index], starts[index] = first, num_tokens
-            tokens = batch.requests[index].tokens[first : first + num_rows]
+            tokens = columns.history(batch.slot_ids[index])[first : first + num_rows]
             prompts[num_tokens : num_tokens + num_rows] = tokens
             num_tokens += num_rows
         return num_tokens

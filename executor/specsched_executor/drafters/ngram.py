@@ -10,7 +10,7 @@ import torch
 
 from specsched_executor.core import DraftInput, DraftOutput
 from specsched_executor.drafters.acceptance import AcceptanceStatistics
-from specsched_executor.drafters.suffix_index import Match, SuffixIndex
+from specsched_executor.drafters.suffix_index import SuffixIndex
 
 __all__ = ["NgramDrafter"]
 
@@ -55,9 +55,10 @@ class NgramDrafter:
         limits = inputs.max_draft_tokens.tolist()
         for row, (key, history) in enumerate(zip(keys, inputs.histories, strict=True)):
             limit = min(limits[row], k)
-            match = self._index(*key).find(history) if limit else None
+            index = self._index(*key)
+            match = index.find(history) if limit else None
             if match is not None:
-                token_ids[row, :limit] = _continuation(history, match, limit)
+                token_ids[row, :limit] = index.continuation(match.start, limit)
                 num_draft_tokens[row] = limit
                 draft_class = _class_of(match.length)
                 confidence[row] = by_class[draft_class]
@@ -93,14 +94,6 @@ class NgramDrafter:
             held = (generation, SuffixIndex(*self._match_lengths, _MAX_MEASURED_LENGTH))
             self._indexes[slot_id] = held
         return held[1]
-
-
-def _continuation(history: list[int], match: Match, num_tokens: int) -> list[int]:
-    """What followed the match; where the history ends, the draft goes on from itself."""
-    continuation = history[match.start : match.start + num_tokens]
-    while len(continuation) < num_tokens:
-        continuation += continuation[: num_tokens - len(continuation)]
-    return continuation
 
 
 def _class_of(match_length: int) -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 __all__ = ["Match", "SuffixIndex"]
 
@@ -26,31 +31,40 @@ class SuffixIndex:
         self._lengths = range(max_length, min_length - 1, -1)
         self._max_measured_length = max_measured_length
         self._following: dict[tuple[int, ...], int] = {}
-        self._num_indexed = 0
+        self._history: list[int] = []
 
-    def find(self, history: list[int]) -> Match | None:
+    def find(self, history: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Match | None:
         """The latest earlier occurrence of the longest suffix found; None where there is none.
 
         `history` is the one given last time, grown. Lengths beyond `max_length` are measured, up to
         `max_measured_length`, at the occurrence found.
         """
-        self._index(history)
+        self._extend(np.asarray(history[len(self._history) :]).tolist())
         for length in self._lengths:
-            if length < len(history):
-                start = self._following.get(tuple(history[-length:]))
+            if length < len(self._history):
+                start = self._following.get(tuple(self._history[-length:]))
                 if start is not None:
-                    return Match(start, self._measure(history, start, length))
+                    return Match(start, self._measure(start, length))
         return None
 
-    def _index(self, history: list[int]) -> None:
+    def continuation(self, start: int, num_tokens: int) -> list[int]:
+        """What followed a match; where the history ends, it goes on from itself."""
+        continuation = self._history[start : start + num_tokens]
+        while len(continuation) < num_tokens:
+            continuation += continuation[: num_tokens - len(continuation)]
+        return continuation
+
+    def _extend(self, token_ids: Sequence[int]) -> None:
+        history, num_indexed = self._history, len(self._history)
+        history += token_ids
         # `end` is the index of the token after the n-gram.
-        for end in range(max(1, self._num_indexed), len(history)):
+        for end in range(max(1, num_indexed), len(history)):
             for length in self._lengths:
                 if length <= end:
                     self._following[tuple(history[end - length : end])] = end
-        self._num_indexed = len(history)
 
-    def _measure(self, history: list[int], start: int, length: int) -> int:
+    def _measure(self, start: int, length: int) -> int:
+        history = self._history
         longest = min(self._max_measured_length, start)
         while length < longest and history[start - length - 1] == history[-length - 1]:
             length += 1

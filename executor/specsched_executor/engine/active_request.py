@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import PAD_SLOT, DeltaSink, GenerationRequest, TokenLogprobs
 from specsched_executor.engine.stopping import StopRules
@@ -18,9 +21,12 @@ class ActiveRequest:
 
     index: which of the request's outputs. arrival: order of submission. seed: resolved.
     max_total_tokens: prompt and output at most. logit_rules: None where there are none.
-    tokens: prompt and output, anchor last. slot_id, generation: while it holds a slot, where
-    `SlotColumns` has the rest of its progress; block_ids: its KV blocks. batched_sink: the sink, if
-    it may be passed by.
+    slot_id, generation: while it holds a slot; block_ids: its KV blocks. batched_sink: the sink, if
+    it may be passed by; taker: the number that `Delivery` gave to who takes in its place.
+
+    tokens: int32, prompt and output, anchor last, and num_tokens, as many: while it holds no slot.
+    While it does, `SlotColumns` has its progress, and these and the counts of drafts are as of when
+    it noted them last.
     """
 
     request: GenerationRequest
@@ -29,7 +35,7 @@ class ActiveRequest:
     seed: int
     max_total_tokens: int
     stop_rules: StopRules
-    tokens: list[int]
+    tokens: npt.NDArray[np.int32]
     index: int = 0
     logit_rules: LogitRules | None = None
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
@@ -40,10 +46,13 @@ class ActiveRequest:
     num_accepted_tokens: int = 0
     is_over: bool = False
     num_prompt_tokens: int = field(init=False)
+    num_tokens: int = field(init=False)
     batched_sink: BatchedSink | None = field(init=False, default=None)
+    taker: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.request.prompt_token_ids)
+        self.num_tokens = len(self.tokens)
         sampling = self.request.sampling
         if sampling.logprobs is None and sampling.prompt_logprobs is None:
             self.batched_sink = self.sink if isinstance(self.sink, BatchedSink) else None
@@ -60,8 +69,8 @@ class ActiveRequest:
 
     @property
     def num_output_tokens(self) -> int:
-        """Tokens generated so far."""
-        return len(self.tokens) - self.num_prompt_tokens
+        """Tokens generated so far, see `num_tokens`."""
+        return self.num_tokens - self.num_prompt_tokens
 
     @property
     def num_missing_prompt_logprobs(self) -> int:

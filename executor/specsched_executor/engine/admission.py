@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import secrets
 
+import numpy as np
+
 from specsched_executor.core import (
     DeltaSink,
     GenerationRequest,
@@ -103,7 +105,7 @@ class Admission:
                 max_total_tokens - num_prompt_tokens,
                 self._detokenizer,
             ),
-            tokens=list(request.prompt_token_ids),
+            tokens=np.array(request.prompt_token_ids, dtype=np.int32),
             index=index,
             logit_rules=LogitRules.of(request.sampling, num_prompt_tokens),
         )

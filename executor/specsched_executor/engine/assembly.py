@@ -53,7 +53,7 @@ def build_step_loop(
     return StepLoop(
         config=config,
         gate=gate,
-        target_pass=TargetPass(model, kv_cache, drafts, drafter.feature_layers),
+        target_pass=TargetPass(model, kv_cache, drafts, columns, drafter.feature_layers),
         drafting=Drafting(drafter, drafts, columns, calibrations),
         residency=residency,
         columns=columns,

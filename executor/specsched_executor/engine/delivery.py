@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 
-from specsched_executor.batched_sink import Progress, ProgressTaker
+from specsched_executor.batched_sink import ProgressTaker
 from specsched_executor.core import TokenDelta, TokenLogprobs
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.stopping import Stop
+from specsched_executor.progress import Progress
 
 __all__ = ["ABORTED", "Delivery"]
 
@@ -21,14 +24,30 @@ _log = structlog.get_logger()
 class Delivery:
     """Calls the sinks. A sink that raises loses its request; nobody else notices.
 
-    What batched sinks may be passed by with is kept until `flush`, once a step.
     `on_end` is told of a request just before its last delta is sent.
     """
 
     def __init__(self, on_end: Callable[[ActiveRequest], None]) -> None:
         self._on_end = on_end
         self.num_failed_sinks = 0
-        self._rows: dict[ProgressTaker, list[Progress]] = {}
+        self._takers: dict[ProgressTaker, int] = {}
+
+    def enrol(self, request: ActiveRequest) -> None:
+        """Give the request the number of its taker, if its sink may be passed by."""
+        if request.batched_sink is not None:
+            taker = request.batched_sink.taker
+            request.taker = self._takers.setdefault(taker, len(self._takers))
+
+    def send_all(self, progress: Progress, takers: npt.NDArray[np.int64]) -> None:
+        """Hand new tokens of R outputs over; takers: by number, [R]."""
+        if len(self._takers) == 1 and len(takers):
+            (taker,) = self._takers
+            taker.take(progress, None)
+            return
+        for taker, number in self._takers.items():
+            is_own = takers == number
+            if is_own.any():
+                taker.take(progress, is_own)
 
     def send(
         self,
@@ -39,13 +58,10 @@ class Delivery:
         *,
         logprobs: Sequence[TokenLogprobs] = (),
     ) -> bool:
-        """Send new tokens, or the end. False where the sink failed."""
-        batched = request.batched_sink
-        if batched is not None and stop is None and error is None:
-            numbers = (request.num_verified_tokens, request.num_accepted_tokens)
-            row = (batched.key, request.index, token_ids, *numbers)
-            self._rows.setdefault(batched.taker, []).append(row)
-            return True
+        """Send new tokens, or the end. False where the sink failed.
+
+        What the request knows of its progress is told.
+        """
         # By position: half the time, in what is made for each request of each step.
         delta = TokenDelta(
             request.request_id,
@@ -70,12 +86,6 @@ class Delivery:
             _log.exception("sink failed", request_id=request.request_id)
             return False
         return True
-
-    def flush(self) -> None:
-        """Hand over what was kept."""
-        batches, self._rows = self._rows, {}
-        for taker, rows in batches.items():
-            taker.take(rows)
 
 
 def _prompt_logprobs(

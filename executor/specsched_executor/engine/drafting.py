@@ -123,7 +123,7 @@ def _inputs(
         step_id=batch.step_id,
         slot_ids=torch.from_numpy(slots),
         generations=torch.from_numpy(batch.generations[chosen]),
-        histories=tuple(batch.requests[index].tokens for index in chosen),
+        histories=tuple(columns.history(slot) for slot in slots.tolist()),
         max_draft_tokens=torch.from_numpy(lengths),
         temperatures=torch.from_numpy(columns.draft_temperature[slots]),
         seeds=torch.from_numpy(columns.seed[slots]),

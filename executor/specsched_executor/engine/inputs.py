@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +68,8 @@ class BatchTensors:
 
 
 def model_batch(
-    batch: StepBatch,
     tensors: BatchTensors,
+    columns: SlotColumns,
     allocation: VerifyAllocation,
     draft_token_ids: torch.Tensor,
     *,
@@ -88,8 +89,9 @@ def model_batch(
     block_tables = tensors.block_tables.numpy()
     blocks = block_tables[requests, positions // block_size].astype(np.int64)
     context_lens = tensors.first_positions.numpy() + np.diff(starts)
+    token_ids = _token_ids(tensors, columns, requests, positions, draft_token_ids.numpy())
     return ModelBatch(
-        token_ids=_token_ids(batch, allocation.verify_lens, draft_token_ids),
+        token_ids=torch.from_numpy(token_ids),
         positions=torch.from_numpy(positions),
         slot_mapping=torch.from_numpy(blocks * block_size + positions % block_size),
         query_start_loc=torch.from_numpy(starts),
@@ -111,13 +113,17 @@ def _with_extra(rows: torch.Tensor, extra_rows: Sequence[int]) -> torch.Tensor:
 
 
 def _token_ids(
-    batch: StepBatch, verify_lens: torch.Tensor, draft_token_ids: torch.Tensor
-) -> torch.Tensor:
-    token_ids: list[int] = []
-    firsts = batch.first_positions.tolist()
-    lasts = (batch.first_positions + batch.num_base_rows).tolist()
-    drafts, lens = draft_token_ids.tolist(), verify_lens.tolist()
-    for index, request in enumerate(batch.requests):
-        token_ids += request.tokens[firsts[index] : lasts[index]]
-        token_ids += drafts[index][: lens[index]]
-    return torch.tensor(token_ids, dtype=torch.int64)
+    tensors: BatchTensors,
+    columns: SlotColumns,
+    requests: npt.NDArray[np.integer[Any]],
+    positions: npt.NDArray[np.integer[Any]],
+    draft_token_ids: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Of each row: a token that is known, past those a draft."""
+    draft_index = positions - tensors.output_positions.numpy()[requests]
+    is_known = draft_index < 0
+    token_ids = np.empty(len(requests), dtype=np.int64)
+    slots = tensors.slot_ids.numpy()[requests[is_known]]
+    token_ids[is_known] = columns.token_ids[slots, positions[is_known]]
+    token_ids[~is_known] = draft_token_ids[requests[~is_known], draft_index[~is_known]]
+    return token_ids

@@ -49,7 +49,7 @@ class PromptRows:
         for position in range(first, min(last, request.num_prompt_tokens - 1)):
             self.rows.append(first_row + position - first_position)
             self.entry_indexes.append(index)
-            self.token_ids.append(request.tokens[position + 1])
+            self.token_ids.append(request.request.prompt_token_ids[position + 1])
             self.num_top.append(request.request.sampling.prompt_logprobs or 0)
 
     def logprobs(self, logits: torch.Tensor) -> LogprobsOf:

@@ -12,13 +12,11 @@ import structlog
 from specsched_protocol.fairness import fair_weights
 from specsched_protocol.plan import ROWS_BOUND_FLAG, FallbackReason, PlanRequest, StepDecision
 
-from specsched_executor.core import TokenLogprobs
 from specsched_executor.engine.accounts import StepAccounts
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.batch_former import BatchFormer
 from specsched_executor.engine.blocks import BlockPool
-from specsched_executor.engine.commit import commit_tokens
 from specsched_executor.engine.confidence_gate import ConfidenceGate, no_rows
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.counters import EngineStats, StepOutcomes
@@ -88,6 +86,7 @@ class RequestLoop(ABC):
 
     def queue(self, request: ActiveRequest) -> None:
         """Take a new request."""
+        self._delivery.enrol(request)
         self._residency.queue(request)
 
     def abort(self, request: ActiveRequest) -> None:
@@ -178,7 +177,7 @@ class RequestLoop(ABC):
         facts = PlanFacts(
             next_draft_tokens=allowance.next_draft_tokens,
             num_silent_rows=self._forecast.num_expected_rows,
-            num_waiting_tokens=sum(len(r.tokens) for r in self._admissible()),
+            num_waiting_tokens=sum(r.num_tokens for r in self._admissible()),
             max_kv_draft_tokens=room,
             max_num_batched_tokens=self._config.max_num_batched_tokens,
             overlaps=self._overlaps,
@@ -192,39 +191,48 @@ class RequestLoop(ABC):
         return self._residency.waiting[:num_free]
 
     def _commit(self, batch: StepBatch, outcome: PassOutcome) -> None:
-        verification = outcome.verification
-        counts = verification.num_accepted.numpy() + 1
-        is_live = self._columns.hold(batch.slot_ids, batch.generations)  # others ended meanwhile
-        self._note_cached(batch, is_live, counts)
-        advancing = is_live & batch.samples
-        self._columns.num_tokens[batch.slot_ids[advancing]] += counts[advancing]
-        token_ids, num_new = verification.token_ids.tolist(), counts.tolist()
-        num_verified, samples = outcome.verify_lens.tolist(), batch.samples.tolist()
-        faulty = verification.faulty.tolist()
-        for index in np.flatnonzero(is_live).tolist():
-            request = batch.requests[index]
-            if faulty[index]:
-                self._fail([request], _UNUSABLE_LOGITS)
-                continue
-            if prompt_logprobs := outcome.prompt_logprobs.get(index):
-                request.prompt_logprobs += prompt_logprobs
-            if samples[index]:
-                request.num_verified_tokens += num_verified[index]
-                request.num_accepted_tokens += num_new[index] - 1
-                logprobs = outcome.logprobs.get(index, ())
-                self._advance(request, token_ids[index][: num_new[index]], logprobs)
-        self._delivery.flush()
-
-    def _advance(
-        self, request: ActiveRequest, new_tokens: list[int], logprobs: Sequence[TokenLogprobs]
-    ) -> None:
-        kept, stop = commit_tokens(request, new_tokens)
+        """Take in what a step sampled: in one go for all requests that just go on."""
+        columns, verification = self._columns, outcome.verification
+        token_ids, num_new = verification.token_ids.numpy(), verification.num_accepted.numpy() + 1
+        is_live = columns.hold(batch.slot_ids, batch.generations)  # others ended meanwhile
+        self._note_cached(batch, is_live, num_new)
+        goes_on = is_live & batch.samples & ~verification.faulty.numpy()
+        goes_on &= columns.surely_go_on(batch.slot_ids, token_ids, num_new)
+        for index in np.flatnonzero(is_live & ~goes_on).tolist():
+            goes_on[index] = self._commit_one(batch, outcome, index)
+        slots, num_new = batch.slot_ids[goes_on], num_new[goes_on]
+        kept = columns.append(slots, token_ids[goes_on], num_new)
+        columns.count_drafts(slots, outcome.verify_lens.numpy()[goes_on], num_new - 1)
         self._counters.num_output_tokens += len(kept)
+        self._delivery.send_all(columns.progress(slots, num_new, kept), columns.taker[slots])
+
+    def _commit_one(self, batch: StepBatch, outcome: PassOutcome, index: int) -> bool:
+        """The same of one request that needs a closer look; True where it just goes on, too."""
+        request, verification = batch.requests[index], outcome.verification
+        if verification.faulty[index]:
+            self._fail([request], _UNUSABLE_LOGITS)
+            return False
+        request.prompt_logprobs += outcome.prompt_logprobs.get(index, ())
+        if not batch.samples[index]:
+            return False
+        num_accepted = int(verification.num_accepted[index])
+        new_tokens = verification.token_ids[index, : num_accepted + 1].tolist()
+        self._columns.note_progress(request)
+        num_kept, stop = request.stop_rules.first_stop(new_tokens, request.num_output_tokens)
+        if stop is None and request.batched_sink is not None:
+            return True
+        slot = batch.slot_ids[index : index + 1]
+        self._columns.append(slot, np.array([new_tokens]), np.array([num_kept]))
+        self._columns.count_drafts(slot, outcome.verify_lens[index].numpy(), num_accepted)
+        self._columns.note_progress(request)
+        self._counters.num_output_tokens += num_kept
         if stop is not None:
             self._drop(request)
-        is_sent = self._delivery.send(request, kept, stop, logprobs=logprobs[: len(kept)])
+        logprobs = outcome.logprobs.get(index, ())[:num_kept]
+        is_sent = self._delivery.send(request, new_tokens[:num_kept], stop, logprobs=logprobs)
         if not is_sent and stop is None:
             self.abort(request)
+        return False
 
     def _note_cached(
         self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Slots

@@ -84,7 +84,7 @@ class Residency:
         if not self._waiting or not self._slots.num_free:
             return None
         request = self._waiting[0]
-        num_blocks = self._pool.blocks_for(len(request.tokens))
+        num_blocks = self._pool.blocks_for(request.num_tokens)
         if self._pool.num_free < num_blocks + len(self._running):
             return None
         block_ids = self._pool.take(num_blocks)
@@ -162,7 +162,7 @@ class Residency:
         self._pool.give_back(request.block_ids)
         slot_id = request.slot_id
         self._slots.give_back(slot_id)
-        self._columns.leave(slot_id)
+        self._columns.leave(request)
         self._holders[slot_id] = None
         self._running_slots = None
         request.block_ids = []

@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from specsched_executor.engine.active_request import ActiveRequest
+from specsched_executor.progress import Progress
 from specsched_executor.sampling import alters_logits, has_logit_rules
 
 __all__ = ["SlotColumns", "Slots"]
 
 Slots = npt.NDArray[np.int64]
 """Slot ids of some requests, [R]; the answers below are [R] too."""
+NO_TOKEN = -1
+_MAX_STOP_TOKENS = 8
+"""Of a request, for them to be looked for in those of all requests at once."""
 
 
 class SlotColumns:
@@ -28,14 +32,18 @@ class SlotColumns:
     weight, temperature, min_p, top_p float32; draft_temperature float32, what drafts are drawn at:
     the likeliest token agrees most often with a sample that is kept; top_k int64; is_greedy,
     keeps_own_sample, has_logit_rules bool; is_told_apart bool, what becomes of its drafts says
-    little of others'; wants_logprobs bool, of its output or its prompt.
+    little of others'; wants_logprobs bool, of its output or its prompt. stop_token_ids int32
+    [S, n], those that may end it, -1 where there are fewer; is_apart bool, its new tokens are
+    looked at one by one: for stop strings, for more stop tokens than fit, for a sink of its own.
+    sink_key, output_index, taker: where its tokens go otherwise.
 
-    Of its progress: num_tokens, prompt and output known, anchor last; num_cached_tokens, leading
-    ones whose keys and values are in the cache; num_draft_tokens, drafts present, made at the end
-    of the last step; was_offered_draft bool; num_blocks and block_tables int32 [S, max_blocks], its
-    KV blocks. Where steps overlap, besides: min_in_flight_tokens and max_in_flight_tokens, what
-    launched steps will commit (tokens known are all cached then); is_anchor_on_device bool, a
-    launched step sampled, so only the device has the anchor.
+    Of its progress: num_tokens, prompt and output known, anchor last, and token_ids int32 [S,
+    max_context_tokens], which they are; num_verified_tokens, num_accepted_tokens;
+    num_cached_tokens, leading ones whose keys and values are in the cache; num_draft_tokens, drafts
+    present, made at the end of the last step; was_offered_draft bool; num_blocks and block_tables
+    int32 [S, max_blocks], its KV blocks. Where steps overlap, besides: min_in_flight_tokens and
+    max_in_flight_tokens, what launched steps will commit (tokens known are all cached then);
+    is_anchor_on_device bool, a launched step sampled, so only the device has the anchor.
     """
 
     def __init__(
@@ -46,6 +54,7 @@ class SlotColumns:
         *,
         has_recorded_outcomes: bool = False,
     ) -> None:
+        """max_context_tokens: of a request; what is never reached takes no memory."""
         self._max_context_tokens = max_context_tokens
         self._has_recorded_outcomes = has_recorded_outcomes
 
@@ -67,8 +76,16 @@ class SlotColumns:
         self.has_logit_rules = column(np.bool_)
         self.is_told_apart = column(np.bool_)
         self.wants_logprobs = column(np.bool_)
+        self.stop_token_ids = np.full((num_slots, 1), NO_TOKEN, dtype=np.int32)
+        self.is_apart = column(np.bool_)
+        self.sink_key = column()
+        self.output_index = column()
+        self.taker = column()
 
         self.num_tokens = column()
+        self.token_ids = np.zeros((num_slots, max_context_tokens), dtype=np.int32)
+        self.num_verified_tokens = column()
+        self.num_accepted_tokens = column()
         self.num_cached_tokens = column()
         self.num_draft_tokens = column()
         self.was_offered_draft = column(np.bool_)
@@ -103,7 +120,11 @@ class SlotColumns:
         self.is_told_apart[slot] = is_kept or alters_logits(sampling)
         wanted = (sampling.logprobs, sampling.prompt_logprobs)
         self.wants_logprobs[slot] = any(each is not None for each in wanted)
-        self.num_tokens[slot] = len(request.tokens)
+        self._enter_delivery(request)
+        self.num_tokens[slot] = request.num_tokens
+        self.token_ids[slot, : request.num_tokens] = request.tokens
+        self.num_verified_tokens[slot] = request.num_verified_tokens
+        self.num_accepted_tokens[slot] = request.num_accepted_tokens
         for progress in (
             self.num_cached_tokens,
             self.num_draft_tokens,
@@ -116,9 +137,49 @@ class SlotColumns:
             progress[slot] = 0
         self.set_blocks(request)
 
-    def leave(self, slot: int) -> None:
-        """The slot is free."""
+    def _enter_delivery(self, request: ActiveRequest) -> None:
+        slot, rules = request.slot_id, request.stop_rules
+        num_ids = len(rules.token_ids)
+        has_room = num_ids <= _MAX_STOP_TOKENS
+        self.stop_token_ids[slot] = NO_TOKEN
+        if has_room:
+            missing = num_ids - self.stop_token_ids.shape[1]
+            if missing > 0:
+                wider = ((0, 0), (0, missing))
+                self.stop_token_ids = np.pad(self.stop_token_ids, wider, constant_values=NO_TOKEN)
+            self.stop_token_ids[slot, :num_ids] = list(rules.token_ids)
+        sink = request.batched_sink
+        self.is_apart[slot] = sink is None or rules.strings is not None or not has_room
+        self.sink_key[slot] = 0 if sink is None else sink.key
+        self.output_index[slot] = request.index
+        self.taker[slot] = request.taker or 0
+
+    def leave(self, request: ActiveRequest) -> None:
+        """The slot is free; the request gets its tokens back."""
+        slot = request.slot_id
+        self.note_progress(request)
+        request.tokens = self.token_ids[slot, : request.num_tokens].copy()
         self.generation[slot] = 0
+
+    def note_progress(self, request: ActiveRequest) -> None:
+        """Tell a request its counts."""
+        slot = request.slot_id
+        request.num_tokens = int(self.num_tokens[slot])
+        request.num_verified_tokens = int(self.num_verified_tokens[slot])
+        request.num_accepted_tokens = int(self.num_accepted_tokens[slot])
+
+    def append(
+        self, slots: Slots, token_ids: npt.NDArray[np.integer[Any]], num_new: Slots
+    ) -> npt.NDArray[np.int32]:
+        """Add the first num_new of token_ids [R, n] to each request; returns them, one after the
+        other."""
+        first = self.num_tokens[slots]
+        offsets = np.arange(token_ids.shape[1])
+        is_new = offsets < num_new[:, None]
+        new: npt.NDArray[np.int32] = token_ids[is_new].astype(np.int32)
+        self.token_ids[np.repeat(slots, num_new), (first[:, None] + offsets)[is_new]] = new
+        self.num_tokens[slots] = first + num_new
+        return new
 
     def set_blocks(self, request: ActiveRequest) -> None:
         """Note the blocks that a request holds now: more at the end, or fewer."""
@@ -127,12 +188,50 @@ class SlotColumns:
         self.block_tables[slot, known:num_blocks] = request.block_ids[known:]
         self.num_blocks[slot] = num_blocks
 
+    def count_drafts(
+        self, slots: Slots, num_verified: npt.NDArray[Any], num_accepted: npt.NDArray[Any] | int
+    ) -> None:
+        """Add what became of a step's drafts."""
+        self.num_verified_tokens[slots] += num_verified
+        self.num_accepted_tokens[slots] += num_accepted
+
     # ===================== Questions =====================
 
     def hold(self, slots: Slots, generations: Slots) -> npt.NDArray[np.bool_]:
         """Whether these requests still hold these slots."""
         hold: npt.NDArray[np.bool_] = self.generation[slots] == generations
         return hold
+
+    def history(self, slot: int) -> npt.NDArray[np.int32]:
+        """Prompt and output, anchor last; a view."""
+        tokens: npt.NDArray[np.int32] = self.token_ids[slot, : self.num_tokens[slot]]
+        return tokens
+
+    def surely_go_on(
+        self, slots: Slots, token_ids: npt.NDArray[np.integer[Any]], num_new: Slots
+    ) -> npt.NDArray[np.bool_]:
+        """Whether nothing about the first num_new of token_ids [R, n] but their number matters."""
+        is_long = self.num_tokens[slots] + num_new >= self.max_total_tokens[slots]
+        is_new = np.arange(token_ids.shape[1]) < num_new[:, None]
+        is_stop = np.zeros_like(is_new)
+        for column in self.stop_token_ids[slots].T:
+            is_stop |= token_ids == column[:, None]
+        may_stop = (is_stop & is_new).any(axis=1)
+        go_on: npt.NDArray[np.bool_] = ~(is_long | may_stop | self.is_apart[slots])
+        return go_on
+
+    def progress(self, slots: Slots, num_new: Slots, token_ids: npt.NDArray[np.int32]) -> Progress:
+        """What to tell of requests that have num_new of token_ids, int32 [sum of num_new]."""
+        numbers = np.stack(
+            (
+                self.sink_key[slots],
+                self.output_index[slots],
+                num_new,
+                self.num_verified_tokens[slots],
+                self.num_accepted_tokens[slots],
+            )
+        )
+        return Progress(numbers, token_ids)
 
     def num_pending_tokens(self, slots: Slots) -> Slots:
         """Tokens not in the cache yet: 1, the anchor, while decoding; more inside a prefill."""
@@ -151,8 +250,8 @@ class SlotColumns:
         the output's end is discarded. None may stand past the context, whatever they commit.
         """
         least = self.num_tokens[slots] + self.min_in_flight_tokens[slots]
-        left = self.max_total_tokens[slots] - least - 1
-        room = self._max_context_tokens - self.max_num_tokens(slots) - 1
+        left: Slots = self.max_total_tokens[slots] - least - 1
+        room: Slots = self._max_context_tokens - self.max_num_tokens(slots) - 1
         return np.maximum(np.minimum(left, room), 0)
 
     def surely_end(self, slots: Slots) -> npt.NDArray[np.bool_]:
@@ -161,9 +260,14 @@ class SlotColumns:
         surely: npt.NDArray[np.bool_] = is_last & (self.max_in_flight_tokens[slots] > 0)
         return surely
 
+    def num_held_off(self, slots: Slots) -> Slots:
+        """How many of the tokens to come may not end the output; below 0: there were more."""
+        held_off: Slots = self.min_tokens[slots] - self.num_tokens[slots]
+        return held_off
+
     def hold_off_stops(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Whether tokens that would end the output may still be impossible."""
-        hold_off: npt.NDArray[np.bool_] = self.num_tokens[slots] < self.min_tokens[slots]
+        hold_off: npt.NDArray[np.bool_] = self.num_held_off(slots) > 0
         return hold_off
 
     def are_ruled(self, slots: Slots) -> npt.NDArray[np.bool_]:

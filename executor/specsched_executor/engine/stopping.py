@@ -96,13 +96,15 @@ class StopRules:
             strings=strings,
         )
 
-    def surely_pass(self, token_ids: Sequence[int], num_output_tokens: int) -> bool:
-        """Whether none of these tokens can end the output, which then has `num_output_tokens`.
-
-        Says nothing of outputs in which strings are looked for: each of their tokens is checked.
-        """
-        is_short = num_output_tokens < self.max_output_tokens
-        return is_short and self.strings is None and self.token_ids.isdisjoint(token_ids)
+    def first_stop(
+        self, token_ids: Sequence[int], num_output_tokens: int
+    ) -> tuple[int, Stop | None]:
+        """How many of the tokens that follow `num_output_tokens` are kept; why it ends, if so."""
+        for index, token_id in enumerate(token_ids, start=1):
+            stop = self.check(token_id, num_output_tokens + index)
+            if stop is not None:
+                return index, stop
+        return len(token_ids), None
 
     def check(self, token_id: int, num_output_tokens: int) -> Stop | None:
         """Whether the output ends with `token_id`, its `num_output_tokens`-th token."""

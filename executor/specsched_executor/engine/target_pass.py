@@ -14,6 +14,7 @@ from specsched_executor.engine.drafts import DraftTable
 from specsched_executor.engine.fallback import Allowance
 from specsched_executor.engine.inputs import BatchTensors, model_batch
 from specsched_executor.engine.logprobs import LogprobsOf, OutputRows, PromptRows, are_finite
+from specsched_executor.engine.slot_columns import SlotColumns
 from specsched_executor.sampling import (
     Verification,
     VerificationInputs,
@@ -56,11 +57,13 @@ class TargetPass:
         model: TargetModel,
         kv_cache: KvCache,
         drafts: DraftTable,
+        columns: SlotColumns,
         feature_layers: tuple[int, ...],
     ) -> None:
         self._model = model
         self._kv_cache = kv_cache
         self._drafts = drafts
+        self._columns = columns
         self._feature_layers = feature_layers
 
     # The model's logits are inference tensors: only in that mode may they be changed in place.
@@ -73,8 +76,8 @@ class TargetPass:
         prompt_rows = PromptRows.of(batch, allocation.query_start_loc)
         output = self._model.forward(
             model_batch(
-                batch,
                 tensors,
+                self._columns,
                 allocation,
                 draft_token_ids,
                 block_size=self._kv_cache.block_size,
@@ -94,7 +97,7 @@ class TargetPass:
             draft_distribution=self._drafts.distribution(tensors.slot_ids),
         )
         output_rows = OutputRows.keep(batch, inputs.logits, inputs.logit_start_loc.tolist())
-        _apply_rules(batch, inputs)
+        _apply_rules(batch, inputs, self._columns)
         verification = verify_drafts(inputs)
         prompt_logprobs = prompt_rows.logprobs(output.logits[num_sampled_rows:])
         for index, values in prompt_logprobs.items():
@@ -127,17 +130,17 @@ class TargetPass:
         )
 
 
-def _apply_rules(batch: StepBatch, inputs: VerificationInputs) -> None:
+def _apply_rules(batch: StepBatch, inputs: VerificationInputs, columns: SlotColumns) -> None:
     """Change the logits of the requests that have rules, in place."""
     starts = inputs.logit_start_loc.tolist()
     samples = batch.samples.tolist()
+    num_early_of = columns.num_held_off(batch.slot_ids).tolist()
     for index, request in enumerate(batch.requests):
         logits = inputs.logits[starts[index] : starts[index + 1]]
         if not samples[index]:
             continue
-        num_early = request.stop_rules.ignored_below - request.num_output_tokens
-        if num_early > 0:
+        if (num_early := num_early_of[index]) > 0:
             suppress_early_stops(logits[:num_early], sorted(request.stop_rules.token_ids))
         if request.logit_rules is not None:
             drafts = inputs.draft_token_ids[index, : len(logits) - 1].tolist()
-            request.logit_rules.apply(logits, request.tokens, drafts)
+            request.logit_rules.apply(logits, columns.history(request.slot_id), drafts)

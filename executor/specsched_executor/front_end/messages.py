@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from specsched_executor.batched_sink import Progress
 from specsched_executor.core import GenerationRequest, TokenDelta
+from specsched_executor.progress import Progress
 
 # ===================== Front end to engine =====================
 
@@ -77,9 +77,9 @@ class Metered:
 
 @dataclass(frozen=True, slots=True)
 class Deltas:
-    """New tokens: of outputs that go on in few words, whatever else as (key, delta)."""
+    """New tokens: of outputs that go on as arrays, whatever else as (key, delta)."""
 
-    progress: list[Progress]
+    progress: Progress | None
     others: list[tuple[int, TokenDelta]]
 
 

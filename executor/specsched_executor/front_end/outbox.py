@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from specsched_executor.batched_sink import Progress
+import numpy as np
+import numpy.typing as npt
+
 from specsched_executor.core import TokenDelta
 from specsched_executor.front_end.messages import Deltas
 from specsched_executor.gateway.streams import UnreadDelta
+from specsched_executor.progress import Progress, merged
 
 __all__ = ["Outbox", "OutboxSink"]
 
 _MAX_STEPS_APART: Final = 16
-"""Steps whose rows are merged when they are sent; where nobody takes them, more are at once."""
+"""Steps that are merged when they are sent; where nobody takes them, more are at once."""
+_Step = tuple[Progress, npt.NDArray[np.bool_] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Outbox:
     def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send
         self._changed = threading.Condition(threading.Lock())
-        self._steps: list[list[Progress]] = []
+        self._steps: list[_Step] = []
         self._unsent: dict[tuple[int, int], UnreadDelta] = {}
         self._messages: list[Any] = []
         self._is_closing = False
@@ -67,16 +71,16 @@ class Outbox:
             self._messages.append(message)
             self._changed.notify()
 
-    def take(self, rows: list[Progress]) -> None:
-        """See ProgressTaker."""
+    def take(self, progress: Progress, is_own: npt.NDArray[np.bool_] | None) -> None:
+        """See ProgressTaker; what is its own is picked out by the thread that sends."""
         with self._changed:
-            self._steps.append(rows)
+            self._steps.append((progress, is_own))
             if len(self._steps) >= _MAX_STEPS_APART:
-                self._steps = [_merged(self._steps)]
+                self._steps = [(_joined(self._steps), None)]
             self._changed.notify()
 
     def add(self, key: int, delta: TokenDelta) -> None:
-        """A delta of a request that is sent after the rows that are there."""
+        """A delta of a request that is sent after the progress that is there."""
         output = (key, delta.index)
         with self._changed:
             unsent = self._unsent.get(output)
@@ -104,19 +108,11 @@ class Outbox:
             is_closing = self._is_closing
         if steps or unsent:
             others = [(key, unread.merged()) for (key, _), unread in unsent.items()]
-            self._send(Deltas(_merged(steps), others))
+            self._send(Deltas(_joined(steps) if steps else None, others))
         for message in messages:
             self._send(message)
         return is_closing
 
 
-def _merged(steps: Sequence[list[Progress]]) -> list[Progress]:
-    """One row for each output, with the tokens of all its rows and the newest counts."""
-    if len(steps) == 1:
-        return steps[0]
-    rows: dict[tuple[int, int], Progress] = {}
-    for step in steps:
-        for row in step:
-            known = rows.get(row[:2])
-            rows[row[:2]] = row if known is None else (*row[:2], [*known[2], *row[2]], *row[3:])
-    return list(rows.values())
+def _joined(steps: Sequence[_Step]) -> Progress:
+    return merged([each if is_own is None else each.chosen(is_own) for each, is_own in steps])

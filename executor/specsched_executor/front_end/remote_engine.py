@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from specsched_protocol.v1 import executor_pb2
 
-from specsched_executor.batched_sink import Progress
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import messages as m
 from specsched_executor.gateway.api import EngineStats
@@ -110,8 +109,9 @@ class RemoteEngine:
     def _take(self, message: Any) -> None:
         match message:
             case m.Deltas():
-                for row in message.progress:
-                    self._advance(row)
+                if message.progress is not None:
+                    for row in message.progress.rows():
+                        self._advance(*row)
                 for key, delta in message.others:
                     self._pass_on(key, delta)
             case m.Answer():
@@ -119,8 +119,9 @@ class RemoteEngine:
             case _:
                 self._on_message(message)
 
-    def _advance(self, row: Progress) -> None:
-        key, index, token_ids, num_drafts, num_accepted = row
+    def _advance(
+        self, key: int, index: int, token_ids: list[int], num_drafts: int, num_accepted: int
+    ) -> None:
         it = self._open.get(key)
         if it is None:
             return

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from specsched_executor.core import SamplingParams
@@ -21,6 +24,8 @@ __all__ = [
     "has_penalties",
     "suppress_early_stops",
 ]
+
+TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 _MAX_ADDED_PENALTY = 0.1
 _MAX_REPETITION_RATIO = 1.05
@@ -86,7 +91,7 @@ class LogitRules:
             return None
         return cls(params, num_prompt_tokens)
 
-    def apply(self, logits: torch.Tensor, tokens: Sequence[int], drafts: Sequence[int]) -> None:
+    def apply(self, logits: torch.Tensor, tokens: TokenIds, drafts: Sequence[int]) -> None:
         """Change the rows of one request in place.
 
         logits: float32 [len(drafts) + 1, V], row j following `tokens` and drafts 0..j-1. tokens:
@@ -122,10 +127,11 @@ class _SeenTokens:
         self._place: dict[int, int] = {}
         self._counts: list[int] = []
 
-    def extend(self, tokens: Sequence[int]) -> None:
+    def extend(self, tokens: TokenIds) -> None:
         """Count what is new since the last call."""
-        for position in range(self._num_tokens, len(tokens)):
-            place = self._place.setdefault(tokens[position], len(self._place))
+        new = np.asarray(tokens[self._num_tokens :]).tolist()
+        for position, token_id in enumerate(new, start=self._num_tokens):
+            place = self._place.setdefault(token_id, len(self._place))
             if place == len(self._counts):
                 self._counts.append(0)
             self._counts[place] += position >= self._num_prompt_tokens

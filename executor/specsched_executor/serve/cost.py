@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import structlog
 import torch
 from specsched_protocol.v1 import plan_pb2
@@ -175,7 +176,7 @@ def _draft_run(drafter: Drafter, loaded: LoadedModel, options: ProfileOptions) -
 
     One that reads hidden states gets a full context at first, then two tokens of it a draft.
     """
-    period = torch.arange(_PERIOD).repeat(options.context_tokens // _PERIOD + 2).tolist()
+    period = np.tile(np.arange(_PERIOD, dtype=np.int32), options.context_tokens // _PERIOD + 2)
     num_given: dict[int, int] = {}
 
     def features(num_requests: int) -> dict[str, Any]:

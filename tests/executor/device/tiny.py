@@ -13,6 +13,7 @@ from specsched_executor.engine import EngineConfig
 from specsched_executor.engine.admission import Admission
 from specsched_executor.engine.confidence_gate import ConfidenceGate
 from specsched_executor.engine.delivery import Delivery
+from specsched_executor.engine.stopping import Detokenizer
 from specsched_executor.sampling import Purpose, draw, keyed_uniforms
 from specsched_kernels.draft_distribution import DraftDistribution
 
@@ -112,10 +113,11 @@ class DeviceDriver(tiny.Driver):
         gate=ConfidenceGate,
         distribution=None,
         calibrations=lambda: None,
+        detokenizer: Detokenizer | None = None,
     ):
         self.target, self.drafter, self.transport = target, drafter, transport
         self.ended = []
-        self.admission = Admission(target.config, config, None)
+        self.admission = Admission(target.config, config, detokenizer)
         self.gate = gate(transport, config.max_num_seqs * config.max_draft_tokens)
         self.parts = build_device_parts(target, drafter, config, graphs, distribution=distribution)
         self.parts.graphs.capture_all()

@@ -65,7 +65,7 @@ def _request(row: Row) -> ActiveRequest:
         seed=0,
         max_total_tokens=row.limit,
         stop_rules=StopRules.of(sampling, (), row.limit, None),
-        tokens=[1] * row.num_tokens,
+        tokens=np.ones(row.num_tokens, dtype=np.int32),
         slot_id=row.slot_id,
         generation=1,
     )

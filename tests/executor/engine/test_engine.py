@@ -368,9 +368,9 @@ class HiddenStateDrafter(StochasticDrafter):
             seen = self.seen.setdefault(key, [])
             seen += tokens[starts[row] : starts[row + 1]]
             if inputs.max_draft_tokens[row]:
-                assert seen == history[:-1]
+                assert seen == history[:-1].tolist()
             else:
-                assert seen == history[: len(seen)]
+                assert seen == history[: len(seen)].tolist()
         return super().first_tokens(inputs)
 
 

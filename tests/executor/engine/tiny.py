@@ -275,12 +275,12 @@ class Driver:
         self._ids = itertools.count()
         self.active = {}
 
-    def submit(self, prompt, **sampling) -> Result:
+    def submit(self, prompt, sink: Result | None = None, **sampling) -> Result:
         """A seed fixes the draws alone, so that stochastic drafts are judged as such."""
         arrival = next(self._ids)
         params = SamplingParams(**{"repeatable": False} | sampling)
         request = GenerationRequest(f"r{arrival}", tuple(prompt), params)
-        result = Result()
+        result = Result() if sink is None else sink
         self.active[arrival] = self.admission.accept(request, result, arrival)
         self.loop.queue(self.active[arrival])
         return result

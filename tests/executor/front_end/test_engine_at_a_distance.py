@@ -7,14 +7,16 @@ import pickle
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
-from specsched_executor.batched_sink import BatchedSink, Progress
+from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import Engine
 from specsched_executor.front_end.messages import Deltas
 from specsched_executor.front_end.order_taker import sendable_stats
 from specsched_executor.front_end.outbox import Outbox
+from specsched_executor.progress import Progress
 
 from tests.executor.engine.tiny import SilentTransport, TableTarget, config, random_table
 from tests.executor.gateway.fakes import at_a_distance
@@ -102,22 +104,33 @@ def test_totals_are_sent_in_types_that_load_no_torch() -> None:
     assert received.max_tokens == running.stats().max_tokens
 
 
+def progress(*rows: tuple[int, int, list[int], int, int]) -> Progress:
+    numbers = [[key, index, len(new), *counts] for key, index, new, *counts in rows]
+    token_ids = [token for _, _, new, *_ in rows for token in new]
+    columns = np.array(numbers, dtype=np.int64).reshape(-1, 5).T
+    return Progress(columns, np.array(token_ids, dtype=np.int32))
+
+
 @pytest.mark.parametrize("num_steps", [1, 5, 40])
 def test_what_is_not_sent_yet_merges(num_steps: int) -> None:
     sent: list[object] = []
-    outbox = Outbox(sent.append)
+    outbox, other = Outbox(sent.append), Outbox(lambda message: None)
     sinks = [outbox.sink(key) for key in range(3)]
     assert all(isinstance(sink, BatchedSink) for sink in sinks)
     for step in range(num_steps):
-        rows: list[Progress] = [(sink.key, 0, [step, step], 3 * step, step) for sink in sinks]
-        outbox.take(rows)
+        rows = [(sink.key, 0, [step, step], 3 * step, step) for sink in reversed(sinks)]
+        rows[1:1] = [(1, 0, [99], 0, 0)] * 2  # of another front end, which has its own key 1
+        is_own = np.array([True, False, False, True, True])
+        outbox.take(progress(*rows), is_own)
+        other.take(progress(*rows), ~is_own)
     sinks[1](TokenDelta("b", (9,), finish_reason="stop"))
     outbox.start()
     outbox.close()
     (deltas,) = sent
     assert isinstance(deltas, Deltas)
+    assert deltas.progress is not None
     tokens = [step for step in range(num_steps) for _ in range(2)]
-    assert [(key, list(new), accepted) for key, _, new, _, accepted in deltas.progress] == [
+    assert sorted((key, new, accepted) for key, _, new, _, accepted in deltas.progress.rows()) == [
         (key, tokens, num_steps - 1) for key in range(3)
     ]
     assert [(key, delta.finish_reason) for key, delta in deltas.others] == [(1, "stop")]

@@ -72,7 +72,7 @@ class DSparkDrafter:
         self._write_pending()
         num_tokens = int(limits.max())
         slot_ids = inputs.slot_ids[wanting]
-        anchors = torch.tensor([inputs.histories[row][-1] for row in wanting.tolist()])
+        anchors = torch.tensor([int(inputs.histories[row][-1]) for row in wanting.tolist()])
         hidden = self._backbone.run(anchors, slot_ids, self._cache)
         keys = DrawKeys(
             seeds=inputs.seeds[wanting],
