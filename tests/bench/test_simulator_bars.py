@@ -25,6 +25,7 @@ from tests.bench.simulator.workload import Workload
 STATEMENT = "A simulation: an instrument for choosing, not evidence about the product."
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 THROUGHPUT, FULL_DRAFTS = Variant("throughput"), Variant("throughput", learns_draft_length=False)
+OLD_SURVIVALS = Variant("throughput", learns_succession=False)
 FAIR = [Variant(f"throughput(fairness={alpha})") for alpha in (1, 2, 4)]
 
 
@@ -98,18 +99,20 @@ def test_bench_learned_features(record_bench):
     settings = {"rounds": 8, "num_seeds": 4}
     machine = load_machine("8b", "block")
     results = [*_fairness(machine, settings), *_slo(machine, settings), *_length(machine, settings)]
+    results += _succession(settings)
     for result in results:
         print(result)
     record_bench("simulator_features", results, decoder="8b", statement=STATEMENT, **settings)
 
 
 def _fairness(machine, settings):
-    for concurrency in (16, 64):
-        workload = Workload(load_recordings("sampled"), concurrency)
+    for kind, concurrency in (("sampled", 16), ("sampled", 64), ("mixed", 64)):
+        workload = Workload(load_recordings(kind), concurrency)
         name, fixed = best_fixed(workload, machine, **settings)
         for variant in (THROUGHPUT, *FAIR):
             found = runs(variant, workload, machine, **settings)
-            result = {"feature": "fairness", "concurrency": concurrency, "policy": str(variant)}
+            result = {"feature": "fairness", "recordings": kind, "concurrency": concurrency}
+            result["policy"] = str(variant)
             for quantile in (0.5, 0.95):
                 ratio = Spread.of(paces(found, quantile) / paces(fixed, quantile))
                 key = f"p{100 * quantile:g}_ms_per_token"
@@ -124,6 +127,26 @@ def _slo(machine, settings):
         found = runs(Variant(f"slo(step_ms={bound_ms})"), workload, machine, **settings)
         kept = Spread.of(kept_bounds(found, bound_ms))
         yield {"feature": "slo", "bound_ms": bound_ms, "kept": kept.mean, "error": kept.error}
+
+
+def _succession(settings):
+    for drafter in ("block", "lookup"):
+        machine = load_machine("8b", drafter)
+        for concurrency in (1, 4, 16, 64):
+            workload = Workload(load_recordings("sampled"), concurrency)
+            found, other = (
+                runs(variant, workload, machine, **settings)
+                for variant in (THROUGHPUT, OLD_SURVIVALS)
+            )
+            ratio = Spread.of(speeds(found) / speeds(other))
+            yield {
+                "feature": "how drafts follow one another",
+                "drafter": drafter,
+                "concurrency": concurrency,
+                "against": str(OLD_SURVIVALS),
+                "ratio": ratio.mean,
+                "error": ratio.error,
+            }
 
 
 def _length(machine, settings):
