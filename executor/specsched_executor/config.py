@@ -172,12 +172,17 @@ class ExecutorConfig(ListenConfig, TracingConfig):
         return value
 
     @model_validator(mode="after")
+    def _check_options_of_dspark(self) -> Self:
+        for name in ("drafter_checkpoint", "acceptance_trace"):
+            if self.drafter in {"none", "ngram"} and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} has no effect with drafter = {self.drafter}: drop one of them"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_options_take_effect(self) -> Self:
         given = self.model_fields_set
-        if self.drafter in {"none", "ngram"} and self.drafter_checkpoint is not None:
-            raise ValueError(
-                f"drafter_checkpoint has no effect with drafter = {self.drafter}: drop one of them"
-            )
         if self.drafter == "none":
             for name in ("max_draft_tokens", "fallback", "scheduler", "profile", *LINK_OPTIONS):
                 if name in given and getattr(self, name) != "off":

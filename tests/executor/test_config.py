@@ -100,5 +100,9 @@ def test_what_is_made_up_is_said(tmp_path):
     assert both.synthetic_parts == ("random weights", "synthetic acceptance")
     with pytest.raises(ConfigError, match="acceptance_trace needs a GPU"):
         _load(acceptance_trace=str(trace))
+    for drafter in ("none", "ngram"):
+        named = f"acceptance_trace has no effect with drafter = {drafter}: drop one"
+        with pytest.raises(ConfigError, match=named):
+            _load(device="cuda", drafter=drafter, acceptance_trace=str(trace))
     with pytest.raises(ConfigError, match="no such file"):
         _load(device="cuda", acceptance_trace=str(tmp_path / "none.npz"))

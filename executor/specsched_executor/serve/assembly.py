@@ -26,6 +26,7 @@ from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.device import DeviceParts
 from specsched_executor.drafters import NoDrafter
+from specsched_executor.drafters.acceptance_trace import read_acceptance_trace
 from specsched_executor.engine import Engine, EngineConfig
 from specsched_executor.gateway import check_port
 from specsched_executor.model import LoadedModel, LoadOptions, fastest_dtype, load_model
@@ -124,6 +125,8 @@ def build_executor(config: ExecutorConfig) -> Executor:
         RunDir.open(config.run_dir).check_executor_socket()
     if config.effective_scheduler == "in-process":
         check_policy(config.policy or DEFAULT_POLICY, config.max_draft_tokens)
+    if config.acceptance_trace is not None:
+        read_acceptance_trace(config.acceptance_trace, config.max_draft_tokens)
     config = choose_device(config)
     if config.device == "cuda":
         graph_sizes(config, max_draft_tokens=config.max_draft_tokens)

@@ -180,3 +180,14 @@ def test_memory_that_ends_while_graphs_are_captured_names_what_to_lower(loaded, 
     named = r"lower num_kv_blocks, max_num_seqs or capture_sizes, or set enforce_eager.*2.00 GiB$"
     with pytest.raises(ValueError, match=named):
         build_parts(config, loaded, engine_config(config, loaded.config))
+
+
+def test_a_recording_that_cannot_be_read_is_refused_before_the_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(assembly, "_load", lambda config: pytest.fail("the model was loaded"))
+    trace = tmp_path / "trace.npz"
+    trace.write_bytes(b"nothing")
+    config = options(
+        drafter="dspark", acceptance_trace=trace, run_dir=tmp_path / "run", profile="off", port=0
+    )
+    with pytest.raises(ValueError, match=r"trace\.npz is no \.npz that can be read"):
+        assembly.build_executor(config)
