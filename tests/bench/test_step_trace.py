@@ -109,11 +109,18 @@ class Boundaries:
 
 
 def _marking(before: Callable[..., None], marks: list[torch.cuda.Event]) -> Callable[..., None]:
+    """Made beforehand and recorded on a stream that is given: what is measured is to stay as is."""
+    stream = torch.cuda.current_stream()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * NUM_STEPS)]  # type: ignore[no-untyped-call]
+    unused = iter(events)
+    for event in events:
+        event.record(stream)
+
     @functools.wraps(before)
     def mark(timeline: CudaTimeline) -> None:
         before(timeline)
-        marks.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
-        marks[-1].record()
+        marks.append(next(unused))
+        marks[-1].record(stream)
 
     return mark
 

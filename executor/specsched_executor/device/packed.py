@@ -61,6 +61,7 @@ class PackedArrays:
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         if device.type == "cpu":
             self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
+        self._beginnings: dict[int, torch.Tensor] = {}
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """The whole field."""
@@ -71,11 +72,22 @@ class PackedArrays:
         return self._arrays[name]
 
     def copy_from(self, source: PackedArrays, num_bytes: int | None = None) -> None:
-        """Take the first bytes (None: all) of another piece of memory, in stream order."""
+        """Take the first bytes (None: all) of another piece of memory, in stream order.
+
+        Some more may be copied: a power of two, so that there are few views to keep.
+        """
         if num_bytes is None:
             self.memory.copy_(source.memory, non_blocking=True)
         else:
-            self.memory[:num_bytes].copy_(source.memory[:num_bytes], non_blocking=True)
+            size = min(1 << max(num_bytes - 1, 0).bit_length(), self.layout.num_bytes)
+            self._beginning(size).copy_(source._beginning(size), non_blocking=True)
+
+    def _beginning(self, num_bytes: int) -> torch.Tensor:
+        """A view, kept: to make one takes the host longer than to have it copied."""
+        view = self._beginnings.get(num_bytes)
+        if view is None:
+            view = self._beginnings[num_bytes] = self.memory[:num_bytes]
+        return view
 
     def _view(self, name: str) -> torch.Tensor:
         field, start = self.layout.fields[name], self.layout.starts[name]
