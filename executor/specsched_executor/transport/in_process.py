@@ -31,7 +31,7 @@ from specsched_scheduler.decision import (
     new_running_mean,
 )
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate
-from specsched_scheduler.decision.draft_length import DraftLength, next_draft_tokens
+from specsched_scheduler.decision.draft_length import DraftLength, Survivals, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.finished import finished_steps
 from specsched_scheduler.decision.step import StepPlan
@@ -77,7 +77,9 @@ class InProcessTransport:
         self._workspace = new_workspace(max_requests, max_draft_tokens)
         self._row_of_slot = np.full(max_requests, -1, dtype=np.int64)
         self._recent_tokens = RecentTokens(max_requests)
-        self._draft_length = DraftLength(max_draft_tokens)
+        self._survivals = Survivals(max_draft_tokens)
+        self._draft_length = DraftLength(max_draft_tokens, self._survivals)
+        self._draft_length.begin(self._table)
         self._decisions: dict[int, StepDecision] = {}
         self._warm_up()
 
@@ -86,7 +88,8 @@ class InProcessTransport:
         confidence, has_confidence = self._gather(rows, request)
         of_class = np.where(request.is_greedy, GREEDY, SAMPLED)
         confidence = calibrate(self._calibration, of_class, confidence)
-        next_draft_tokens = self._next_draft_tokens(request.step_id)
+        self._survivals.see(confidence[has_confidence])
+        next_draft_tokens = self._next_draft_tokens(request)
         plan = self._decide(
             DecisionInputs(
                 confidence=confidence,
@@ -155,11 +158,10 @@ class InProcessTransport:
             expected_ms=outcome.expected_ms or 0.0,
         )
 
-    def _next_draft_tokens(self, step_id: int) -> int:
+    def _next_draft_tokens(self, request: PlanRequest) -> int:
+        plan = self._draft_length.plan_for(max(int(request.samples.sum()), 1))
         rule = self._policy.rule
-        return int(
-            next_draft_tokens(rule, step_id, self._draft_length.plan, self._max_draft_tokens)
-        )
+        return int(next_draft_tokens(rule, request.step_id, plan, self._max_draft_tokens))
 
     def _fair_weights(self, request: PlanRequest) -> npt.NDArray[np.float32]:
         alpha = self._policy.rule.fairness

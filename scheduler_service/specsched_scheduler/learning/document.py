@@ -7,13 +7,15 @@
                   "cost": {"offset_ms": ..., "scale": ..., "ms_per_context_token": ...,
                            "ratios": [{"tokens": ..., "ratio": ..., "num_samples": ...}],
                            "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]},
-                  "draft_length": {"policy": ..., "loads": [see learning.draft_length_part]},
+                  "draft_length": {"policy": ..., "loads": [see learning.draft_length_part],
+                                   "survivals": [[k], ...]},
                   "succession": {"positions": [see learning.succession_part]}}]}
 
 An entry is for one kind of executor. Its calibration, and how drafts follow one another, apply
 wherever model, drafter and k are the same (an empty name stands for any); its cost only where the
 profile was taken under the same fingerprint, and its draft lengths only where the policy is the
-same as well. Version 1, without draft lengths, and version 2, without succession, are read too.
+same as well. Version 1, without draft lengths, and version 2, without succession and survivals, are
+read too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Draft lengths in the document of learned state.
 
-    {"policy": "throughput",
+    {"policy": "throughput", "survivals": [[k], ...],
      "loads": [{"log2_requests": 4, "draft_tokens": 2, "probe_period": 64,
                 "positions": [{"gain": ..., "extra": ..., "evidence": ..., "num_seen": ...}] (k)}]}
 
 The numbers are those of decision.draft_length: gain and extra of a position are averages over
-`evidence` request-steps, of `num_seen` in which it was ever drafted.
+`evidence` request-steps, of `num_seen` in which it was ever drafted. survivals: of typical drafts,
+from the least to the most certain, the chance to be accepted up to each position.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from specsched_scheduler.decision.codes import PolicyCode
-from specsched_scheduler.decision.draft_length import LoadState
+from specsched_scheduler.decision.draft_length import NUM_QUANTILES, LoadState
 from specsched_scheduler.decision.draft_length.loads import (
     MAX_PROBE_PERIOD,
     MIN_PROBE_PERIOD,
@@ -37,6 +39,7 @@ def _check_policy(name: str) -> str:
     return name
 
 
+_Share = Annotated[float, Field(ge=0, le=1)]
 _RequestSteps = Annotated[float, Field(ge=0, le=2**53)]
 
 
@@ -49,7 +52,7 @@ class Strict(BaseModel):
 class PositionPart(Strict):
     """One draft position at one batch size."""
 
-    gain: Annotated[float, Field(ge=0, le=1)]
+    gain: _Share
     extra: Annotated[float, Field(ge=-_MAX_EXTRA, le=_MAX_EXTRA)]
     evidence: _RequestSteps
     num_seen: _RequestSteps
@@ -86,15 +89,23 @@ class LoadPart(Strict):
 
 
 class DraftLengthPart(Strict):
-    """policy: that the drafts were scheduled by. loads: each batch size once."""
+    """policy: that the drafts were scheduled by. loads: each batch size once. survivals: none where
+    an earlier version kept none."""
 
     policy: Annotated[str, AfterValidator(_check_policy)]
     loads: Annotated[tuple[LoadPart, ...], Field(max_length=_MAX_LOG2_REQUESTS + 1)]
+    survivals: tuple[tuple[_Share, ...], ...] = ()
 
     @classmethod
-    def of(cls, policy: PolicyCode, loads: Iterable[LoadState]) -> DraftLengthPart:
-        """The part that says what `loads` do."""
-        return cls(policy=policy.name.lower(), loads=tuple(LoadPart.of(each) for each in loads))
+    def of(
+        cls, policy: PolicyCode, loads: Iterable[LoadState], survivals: npt.NDArray[np.float64]
+    ) -> DraftLengthPart:
+        """The part that says what `loads` and Survivals.quantiles do."""
+        return cls(
+            policy=policy.name.lower(),
+            loads=tuple(LoadPart.of(each) for each in loads),
+            survivals=tuple(tuple(row) for row in survivals.clip(0, 1).tolist()),
+        )
 
     def states(self) -> list[LoadState]:
         """The same for a DraftLength."""
@@ -102,6 +113,7 @@ class DraftLengthPart(Strict):
 
     def check(self, max_draft_tokens: int) -> None:
         """Raises ValueError where it cannot be of an executor of this draft length."""
+        self._check_survivals(max_draft_tokens)
         seen = set()
         for index, load in enumerate(self.loads):
             where = f"draft_length.loads.{index}"
@@ -116,5 +128,18 @@ class DraftLengthPart(Strict):
             if len(load.positions) != max_draft_tokens:
                 raise ValueError(
                     f"{where}.positions has {len(load.positions)} values, accepted:"
+                    f" max_draft_tokens = {max_draft_tokens}"
+                )
+
+    def _check_survivals(self, max_draft_tokens: int) -> None:
+        if len(self.survivals) not in {0, NUM_QUANTILES}:
+            raise ValueError(
+                f"draft_length.survivals has {len(self.survivals)} drafts, accepted:"
+                f" {NUM_QUANTILES}"
+            )
+        for index, row in enumerate(self.survivals):
+            if len(row) != max_draft_tokens:
+                raise ValueError(
+                    f"draft_length.survivals.{index} has {len(row)} values, accepted:"
                     f" max_draft_tokens = {max_draft_tokens}"
                 )

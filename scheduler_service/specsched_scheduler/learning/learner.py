@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
-from specsched_scheduler.decision.draft_length import DraftLength
+from specsched_scheduler.decision.draft_length import DraftLength, Survivals
 from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.learning.calibration.online import OnlineCalibrator
 from specsched_scheduler.learning.calibration.parameters import Calibration
@@ -61,7 +64,8 @@ class Learner:
         self.succession = Succession(kind.max_draft_tokens)
         self.corrector = CostCorrector(profile)
         self.table = profile.compile()
-        self.draft_length = DraftLength(kind.max_draft_tokens)
+        self._survivals = Survivals(kind.max_draft_tokens)
+        self.draft_length = self._new_draft_length()
         self._policy = policy
         self._draft_length_of = {policy: self.draft_length}
         self._last_step = LastStep()
@@ -69,6 +73,8 @@ class Learner:
 
     def observe(self, steps: FinishedSteps, drafted: DraftedSteps) -> None:
         """Take in finished steps, and confidences of drafts that these or later ones verified."""
+        if not self.is_frozen:
+            self._see(drafted)
         self.pairing.add(drafted)
         paired = self.pairing.take(steps)
         if paired is not None:
@@ -106,6 +112,7 @@ class Learner:
         self.kind = ExecutorKind(kind.model, kind.drafter, kind.max_draft_tokens, fingerprint)
         self.corrector = CostCorrector(profile)
         self._price()
+        self.draft_length.begin(self.table)
         self._last_step = LastStep()
 
     def set_policy(self, policy: PolicyCode) -> None:
@@ -115,14 +122,14 @@ class Learner:
         """
         self._policy = policy
         if policy not in self._draft_length_of:
-            self._draft_length_of[policy] = DraftLength(self.kind.max_draft_tokens)
+            self._draft_length_of[policy] = self._new_draft_length()
         self.draft_length = self._draft_length_of[policy]
 
     def entry(self) -> Entry:
         """What was learned, to be kept or handed over."""
         kind, progress = self.kind, self.calibrator.progress
         num_rows = tuple(each.num_rows for each in progress)
-        loads = self.draft_length.loads()
+        loads, survivals = self.draft_length.loads(), self._survivals.quantiles()
         return Entry(
             model=kind.model,
             drafter=kind.drafter,
@@ -130,7 +137,7 @@ class Learner:
             cost_fingerprint=kind.cost_fingerprint,
             calibration=calibration_part(self.calibrator.calibration, num_rows),
             cost=CostPart.of(self.corrector.correction()) if self.corrector.has_learned else None,
-            draft_length=DraftLengthPart.of(self._policy, loads) if loads else None,
+            draft_length=DraftLengthPart.of(self._policy, loads, survivals) if loads else None,
             succession=SuccessionPart.of(self.succession.state()),
         )
 
@@ -142,11 +149,14 @@ class Learner:
         """Go on from what was learned elsewhere.
 
         The cost only where it was of this profile; draft lengths, which rest on the cost, only
-        where it was of this policy too.
+        where it was of this policy too, but how sure drafts are in any case.
         """
         self.calibrator.restore(entry.learned_calibration(), entry.num_rows)
         if entry.succession is not None:
             self.succession.restore(entry.succession.state())
+        if entry.draft_length is not None and entry.draft_length.survivals:
+            self._survivals.restore(np.array(entry.draft_length.survivals))
+            self.draft_length.begin(self.table)
         if entry.cost_fingerprint != self.kind.cost_fingerprint:
             return
         if entry.cost is not None:
@@ -154,7 +164,19 @@ class Learner:
             self._price()
         lengths = entry.draft_length
         if lengths is not None and lengths.policy == self._policy.name.lower():
-            self.draft_length.restore(lengths.states())
+            self.draft_length.restore(lengths.states(), self.table)
+
+    def _see(self, drafted: DraftedSteps) -> None:
+        """How sure these drafts are, as decisions see it."""
+        rows = self._survivals.choose(len(drafted.slot_id))
+        of_class = np.where(drafted.is_greedy[rows], GREEDY, SAMPLED)
+        table = self.calibrator.calibration.compile()
+        self._survivals.see(calibrate(table, of_class, drafted.confidence[rows]))
+
+    def _new_draft_length(self) -> DraftLength:
+        draft_length = DraftLength(self.kind.max_draft_tokens, self._survivals)
+        draft_length.begin(self.table)
+        return draft_length
 
     def _price(self) -> None:
         self.table = self.corrector.model().compile()

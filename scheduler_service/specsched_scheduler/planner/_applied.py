@@ -19,28 +19,45 @@ from specsched_protocol.shm.plan_arrays import (
 
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate_rows
 from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
-from specsched_scheduler.decision.draft_length import DraftLengthPlan, next_draft_tokens
+from specsched_scheduler.decision.draft_length import nearest_load, next_draft_tokens, unpack_plan
 from specsched_scheduler.decision.step import PolicyRule, StepPlan
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._learned import wanted_probe
 
-__all__ = ["as_probe", "calibrated", "draft_tokens_of", "make_fair", "probed_budget", "use_all"]
+__all__ = [
+    "as_probe",
+    "calibrated",
+    "draft_tokens_of",
+    "follow_load",
+    "make_fair",
+    "probed_budget",
+    "use_all",
+]
 
 _FIXED = int(PolicyCode.FIXED)
 _THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
-_SHORT = 0xFFFF
 _CAPPED = int(DecisionFlags.CAPPED)
 _PROBE = int(DecisionFlags.PROBE)
+_LOAD = state_words.LOAD
 
 
 @njit(cache=True, nogil=True)
 def draft_tokens_of(rule: Any, layout: Any, state: Any) -> Any:
-    """Length of the drafts made at the end of the step in `state`."""
-    packed = load_relaxed(state.draft_plan, 0)
-    plan = DraftLengthPlan(
-        packed & _SHORT, packed >> 32 & _SHORT, packed >> 16 & _SHORT, packed >> 48
-    )
+    """Length of the drafts made at the end of the step in `state`, by its batch size."""
+    plan = unpack_plan(load_relaxed(state.draft_plans, load_relaxed(state.counters, _LOAD)))
     return next_draft_tokens(rule, state.request.fixed[STEP_ID], plan, layout.max_draft_tokens)
+
+
+@njit(cache=True, nogil=True)
+def follow_load(state: Any) -> bool:
+    """Note the batch size of the step in `state`; whether it is another than before."""
+    num_sampling = 0
+    for row in range(state.request.fixed[NUM_REQUESTS]):
+        num_sampling += 1 if state.request.samples[row] else 0
+    before = load_relaxed(state.counters, _LOAD)
+    load = nearest_load(before, max(num_sampling, 1))
+    store_relaxed(state.counters, _LOAD, load)
+    return bool(load != before)
 
 
 @njit(cache=True, nogil=True)

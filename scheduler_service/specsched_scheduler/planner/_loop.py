@@ -35,6 +35,7 @@ from specsched_scheduler.planner._applied import (
     as_probe,
     calibrated,
     draft_tokens_of,
+    follow_load,
     make_fair,
     probed_budget,
     use_all,
@@ -83,6 +84,8 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
             return INTERRUPTED
         if _read_step(memory, publication, state) != OK:
             continue
+        if follow_load(state):  # there is more to be learned now than later
+            ring_eventfd(settings.learner_fd, state.scratch)
         draft_tokens = draft_tokens_of(settings.rule, memory.layout, state)
         state.entry[lane.NEXT_DRAFT_TOKENS] = draft_tokens
         if settings.rule.fairness > 0.0:

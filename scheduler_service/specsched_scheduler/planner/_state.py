@@ -17,7 +17,12 @@ from specsched_protocol.shm.plan_arrays import (
     new_request_arrays,
 )
 
-from specsched_scheduler.decision.draft_length import DraftLengthPlan
+from specsched_scheduler.decision.draft_length import (
+    NEVER,
+    NUM_LOADS,
+    DraftLengthPlan,
+    pack_plan,
+)
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.decision.workspace import (
     RunningMean,
@@ -36,8 +41,7 @@ __all__ = [
     "SharedWords",
     "add_to",
     "new_loop_state",
-    "pack_draft_plan",
-    "set_draft_plan",
+    "set_draft_plans",
     "set_generation",
 ]
 
@@ -54,7 +58,9 @@ SEEN_PUBLICATION = 8
 SEEN_NS = 9
 IS_RAW = 10
 """1 where the step is decided by its confidences as published, 0 by `calibrated`."""
-_NUM_COUNTERS = 11
+LOAD = 11
+"""Log2 of the batch size that drafts are planned for."""
+_NUM_COUNTERS = 12
 
 
 class Settings(NamedTuple):
@@ -92,8 +98,9 @@ class LoopState(NamedTuple):
     generation: int64 [1], the current one, stored by Python. counters, histogram, ring: int64.
     request, gathered: the step being decided. calibrated: float32 [R, k] and sampling_class: uint8
     [R], the same step's. history: for the learner. tape: for whoever records. entry, scratch:
-    int64 scratch. Stored by Python: draft_plan, int64 [1], see pack_draft_plan; recent float64
-    [max_requests] and recent_generation int64 [max_requests], see specsched_protocol.fairness.
+    int64 scratch. Stored by Python: draft_plans, int64 [NUM_LOADS], see DraftLength; recent
+    float64 [max_requests] and recent_generation int64 [max_requests], see
+    specsched_protocol.fairness.
     """
 
     generation: npt.NDArray[np.int64]
@@ -110,15 +117,9 @@ class LoopState(NamedTuple):
     workspace: Workspace
     entry: npt.NDArray[np.int64]
     scratch: npt.NDArray[np.int64]
-    draft_plan: npt.NDArray[np.int64]
+    draft_plans: npt.NDArray[np.int64]
     recent: npt.NDArray[np.float64]
     recent_generation: npt.NDArray[np.int64]
-
-
-def pack_draft_plan(plan: DraftLengthPlan) -> int:
-    """A draft length plan in one word, so that it changes at once: lengths, then the probes."""
-    lengths = plan.draft_tokens | plan.probe_tokens << 16
-    return lengths | plan.probe_period << 32 | plan.probe_steps << 48
 
 
 def new_loop_state(
@@ -126,9 +127,11 @@ def new_loop_state(
 ) -> LoopState:
     """Memory for the steps of one executor; `recent` is read in place."""
     full_drafts = DraftLengthPlan(layout.max_draft_tokens, 0, layout.max_draft_tokens)
+    counters = np.zeros(_NUM_COUNTERS, dtype=np.int64)
+    counters[LOAD] = NEVER
     return LoopState(
         generation=np.zeros(1, dtype=np.int64),
-        counters=np.zeros(_NUM_COUNTERS, dtype=np.int64),
+        counters=counters,
         histogram=np.zeros(NUM_BUCKETS, dtype=np.int64),
         ring=new_ring(),
         request=new_request_arrays(layout),
@@ -141,7 +144,7 @@ def new_loop_state(
         workspace=new_workspace(layout.max_requests, layout.max_draft_tokens),
         entry=np.zeros(ENTRY_WORDS, dtype=np.int64),
         scratch=np.zeros(2, dtype=np.int64),
-        draft_plan=np.array([pack_draft_plan(full_drafts)], dtype=np.int64),
+        draft_plans=np.full(NUM_LOADS, pack_plan(full_drafts), dtype=np.int64),
         recent=recent.recent,
         recent_generation=recent.generation,
     )
@@ -160,6 +163,7 @@ def set_generation(state: Any, generation: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def set_draft_plan(state: Any, packed: int) -> None:
-    """Draft by this plan, a word of `pack_draft_plan`, from the next decision on."""
-    store_relaxed(state.draft_plan, 0, packed)
+def set_draft_plans(state: Any, words: Any) -> None:
+    """Draft by these plans, int64 [NUM_LOADS] of `pack_plan`, from the next decision on."""
+    for load in range(len(words)):
+        store_relaxed(state.draft_plans, load, words[load])

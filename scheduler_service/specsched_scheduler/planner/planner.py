@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.fairness import RecentTokens
@@ -18,7 +19,6 @@ from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 from specsched_scheduler.decision.anticipation import no_anticipation
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
-from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.finished import FinishedSteps
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.learning.pairing import DraftedSteps
@@ -40,8 +40,7 @@ from specsched_scheduler.planner._state import (
     Settings,
     SharedWords,
     new_loop_state,
-    pack_draft_plan,
-    set_draft_plan,
+    set_draft_plans,
     set_generation,
 )
 from specsched_scheduler.planner._tape import TapedStep, drain_steps
@@ -155,9 +154,9 @@ class Planner:
             self._lesson = lesson
             return True
 
-    def set_draft_length(self, plan: DraftLengthPlan) -> None:
-        """Have drafts be as long as `plan` says from the next decision on."""
-        set_draft_plan(self._state, pack_draft_plan(plan))
+    def set_draft_plans(self, words: npt.NDArray[np.int64]) -> None:
+        """Have drafts be as long as DraftLength.plan_words says from the next decision on."""
+        set_draft_plans(self._state, words)
 
     def ask_probe(self, num_rows: int) -> None:
         """Have one step of so many rows be run as soon as there is one that can; 0: none."""

@@ -29,8 +29,9 @@ _log = structlog.get_logger(__name__)
 _MIN_INTERVAL_S = 0.05
 """The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
 _SHORT_INTERVAL_S, _LONG_INTERVAL_S = 0.25, 1.0
-"""Between two wake-ups where the planner does not ring, after one that changed decisions and after
-some that did not. What a wake-up costs is shared by the steps that came since the last one."""
+"""Between two wake-ups where the planner does not ring, after one that changed decisions, or while
+the load is new, and after some that did not. What a wake-up costs is shared by the steps that came
+since the last one."""
 _REST_PER_WORK = 49.0
 """Time after a fit, in the CPU time that it took, before the next one: a fiftieth of a core, and of
 the interpreter that the event loop needs too."""
@@ -67,6 +68,7 @@ class LearningThread:
     def start(self) -> None:
         """Have decisions go by what is known, then begin to learn. Once."""
         with self._lock:
+            self._planner.set_draft_plans(self._learner.draft_length.plan_words())
             self._publish()
         self._thread.start()
 
@@ -81,7 +83,7 @@ class LearningThread:
         """Go on from what was learned elsewhere, frozen or not."""
         with self._lock:
             self._learner.restore(entry)
-            self._planner.set_draft_length(self._learner.draft_length.plan)
+            self._planner.set_draft_plans(self._learner.draft_length.plan_words())
             self._must_publish = True
         self._planner.lesson_bell.ring()
 
@@ -112,13 +114,14 @@ class LearningThread:
         with self._lock:
             self._learner.set_profile(profile, fingerprint)
             self._planner.set_cost_model(profile)
+            self._planner.set_draft_plans(self._learner.draft_length.plan_words())
             self._planner.ask_probe(0)
 
     def set_policy(self, policy: PolicyCode) -> None:
         """Learn under another policy."""
         with self._lock:
             self._learner.set_policy(policy)
-            self._planner.set_draft_length(self._learner.draft_length.plan)
+            self._planner.set_draft_plans(self._learner.draft_length.plan_words())
 
     def entry(self) -> Entry:
         """What was learned."""
@@ -143,7 +146,8 @@ class LearningThread:
                 _log.exception("learning failed, it goes on frozen")
                 self._learner.is_frozen = True
             longer_s = min(2.0 * interval_s, _LONG_INTERVAL_S)
-            interval_s = longer_s if self._decided_by() == before else _SHORT_INTERVAL_S
+            is_quiet = self._decided_by() == before and not self._learner.draft_length.is_load_new
+            interval_s = longer_s if is_quiet else _SHORT_INTERVAL_S
 
     def _decided_by(self) -> tuple[DraftLengthPlan, int]:
         """What changes when decisions come to be made otherwise."""
@@ -156,7 +160,7 @@ class LearningThread:
         drafted = self._planner.drain_confidences()
         if steps.words.size or drafted.source_step_id.size:
             self._learner.observe(steps, drafted)
-            self._planner.set_draft_length(self._learner.draft_length.plan)
+            self._planner.set_draft_plans(self._learner.draft_length.plan_words())
         self._tell_followed(steps, drafted)
         if time.monotonic() >= self._next_fit_s:
             began_s = time.thread_time()

@@ -13,6 +13,7 @@ from specsched_scheduler.decision import PolicyCode, new_running_mean
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
     DraftLengthPlan,
+    Survivals,
     next_draft_tokens,
 )
 from specsched_scheduler.decision.fast import decide_step
@@ -66,7 +67,9 @@ class Scheduler:
         self.rule = build_policy(variant.policy).rule
         self.table = machine.profiled(seed)
         self.recent = RecentTokens(workload.concurrency)
-        self.draft_length = DraftLength(k)
+        self._survivals = Survivals(k)
+        self.draft_length = DraftLength(k, self._survivals)
+        self.draft_length.begin(self.table)
         self._learns = variant.learns_draft_length
         self._full = DraftLengthPlan(k, 0, k)
         self._succession = Succession(k)
@@ -78,7 +81,9 @@ class Scheduler:
 
     def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
         """Decide a step, and the length of the drafts made at its end."""
-        plan = self.draft_length.plan if self._learns else self._full
+        self._survivals.see(step.confidence[step.has_confidence > 0])
+        learned = self.draft_length.plan_for(max(int(step.samples.sum()), 1))
+        plan = learned if self._learns else self._full
         length = int(next_draft_tokens(self.rule, step_id, plan, step.confidence.shape[1]))
         if self.rule.fairness > 0.0:
             paces = self.recent.of(slots, generations)

@@ -16,6 +16,7 @@ from specsched_scheduler.decision.draft_length.loads import (
     MAX_PROBE_PERIOD_OFF,
     MIN_PROBE_PERIOD,
 )
+from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS
 from specsched_scheduler.decision.draft_length.probing import MAX_PROBE_STEPS
 from specsched_scheduler.decision.finished import finished_steps, reports_of
 from specsched_scheduler.decision.step import PolicyRule
@@ -38,6 +39,7 @@ class Steps:
 
     def __init__(self, seed: int = 0, table: CostTable = TABLE) -> None:
         self.learner = DraftLength(K)
+        self.learner.begin(table)
         self.table = table
         self.step_id = 0
         self.asked_before = 0
@@ -164,7 +166,7 @@ def test_promising_probes_are_followed_up():
     asked = np.array(steps.run(600, [0.95] * K)) > 0
     assert steps.learner.plan.draft_tokens == K
     in_a_row = np.diff(np.flatnonzero(np.diff(np.append(0, asked).astype(int)) != 0))
-    assert MAX_PROBE_STEPS in in_a_row[::2]
+    assert MIN_PROBE_STEPS < in_a_row[::2].max() <= MAX_PROBE_STEPS
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -175,8 +177,9 @@ def test_around_the_pivot_there_is_one_change_in_50_steps_at_most(seed):
         steps.run(1, [0.9 / 10.4, 0.0, 0.0, 0.0], num_requests=4)
         lengths.append(steps.learner.plan.draft_tokens)
     at = np.flatnonzero(np.diff(lengths))
-    assert len(at) >= 1
-    assert (np.diff(at) > 50).all()
+    begin = at < 50  # from what a drafter is believed to bring at first
+    assert 1 <= begin.sum() <= 2
+    assert (np.diff(at[begin.sum() - 1 :]) > 50).all()
 
 
 def test_a_few_steps_without_room_do_not_decide():
@@ -192,7 +195,8 @@ def test_a_few_steps_without_room_do_not_decide():
 def test_many_steps_at_once_are_learned_as_one_by_one(seed):
     """Random loads, chunks of prefill, chances and gaps, taken in in lots of random size."""
     rng = np.random.default_rng(seed)
-    reference, compiled = ReferenceDraftLength(K), DraftLength(K)
+    reference, compiled = ReferenceDraftLength(K, TABLE), DraftLength(K)
+    compiled.begin(TABLE)
     step_id, plans = 0, set()
     for _ in range(120):
         num_requests, chance = int(rng.choice([1, 2, 3, 8, 12])), rng.choice([0.02, 0.3, 0.9])
@@ -203,6 +207,8 @@ def test_many_steps_at_once_are_learned_as_one_by_one(seed):
             reports.append(random_report(rng, step_id, num_requests, asked, chance))
             reference.observe(reports[-1], TABLE)
         compiled.follow(finished_steps(reports), TABLE)
+        if any(report.num_sampling for report in reports):
+            reference.plan_anew(TABLE)
         assert compiled.plan == reference.plan
         plans.add(compiled.plan)
     assert len({plan.draft_tokens for plan in plans}) > 2

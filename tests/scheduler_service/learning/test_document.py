@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.decision.codes import PolicyCode
-from specsched_scheduler.decision.draft_length import LoadState
+from specsched_scheduler.decision.draft_length import NUM_QUANTILES, LoadState
 from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrection
 from specsched_scheduler.learning.document import (
@@ -40,6 +40,7 @@ LOAD_PART = {
     "probe_period": 32,
     "positions": [_POSITION] * K,
 }
+SURVIVALS = np.linspace(0.1, 0.8, NUM_QUANTILES)[:, None] * [1.0, 0.5, 0.25]
 
 
 def state() -> LearnedState:
@@ -70,7 +71,7 @@ def state() -> LearnedState:
         cost_fingerprint="f",
         calibration=calibration_part(calibration, (500, 0)),
         cost=CostPart.of(correction),
-        draft_length=DraftLengthPart.of(PolicyCode.THROUGHPUT, [load]),
+        draft_length=DraftLengthPart.of(PolicyCode.THROUGHPUT, [load], SURVIVALS),
         succession=SuccessionPart.of(SUCCESSION),
     )
     return LearnedState(entries=(entry,))
@@ -94,6 +95,7 @@ def test_what_is_written_is_read():
         [2048.0, 2048.0, 64.0],
         [9000.0, 9000.0, 128.0],
     ]
+    assert np.array_equal(entry.draft_length.survivals, SURVIVALS)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,15 @@ def test_a_document_of_an_earlier_version_is_read(version, unknown):
     assert [getattr(again.entries[0], name) for name in unknown] == [None] * len(unknown)
     assert again.entries[0].cost == state().entries[0].cost
     assert json.loads(write_state(LearnedState().merged(again.entries)))["version"] == 3
+
+
+def test_a_document_of_version_2_is_read():
+    document = json.loads(write_state(state()))
+    document["version"] = 2
+    del document["entries"][0]["draft_length"]["survivals"]
+    again = read_state(json.dumps(document))
+    assert again.entries[0].draft_length.loads == state().entries[0].draft_length.loads
+    assert again.entries[0].draft_length.survivals == ()
 
 
 def test_an_entry_is_for_its_own_kind_of_executor():
@@ -153,6 +164,13 @@ def test_an_entry_is_for_its_own_kind_of_executor():
         ((*LOAD, "positions", 1, "evidence"), -1, "loads.0.positions.1.evidence"),
         ((*LOAD, "probe_period"), 0, "loads.0.probe_period"),
         ((*LOAD, "log2_requests"), 60, "loads.0.log2_requests"),
+        (
+            (*LOAD[:-2], "survivals"),
+            [[0.5] * K],
+            "draft_length.survivals has 1 drafts, accepted: 8",
+        ),
+        ((*LOAD[:-2], "survivals"), [[0.5]] * 8, "draft_length.survivals.0 has 1 values"),
+        ((*LOAD[:-2], "survivals", 0, 1), 1.5, "draft_length.survivals.0.1"),
         (LOAD[:-1], [LOAD_PART, LOAD_PART], "loads.1.log2_requests is 0 a second time"),
         (LOAD[:-1], [LOAD_PART] * 50, "entries.0.draft_length.loads"),
     ],

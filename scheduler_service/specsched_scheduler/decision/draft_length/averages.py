@@ -1,5 +1,8 @@
 """Compiled: averages of what drafts brought and cost by position, and how sure they are.
 
+What is expected counts as some request-steps of what was seen, fewer as far as that differs by more
+than chance: it rests on confidences, which may be wrong.
+
 The functions take LoadStates and the batch size that they are about, as log2 of its requests.
 """
 
@@ -10,12 +13,19 @@ from typing import Any
 import numpy as np
 from specsched_protocol.compiling import njit
 
-__all__ = ["is_clear", "is_seen", "learn", "renew_speed"]
+__all__ = ["age", "is_clear", "is_seen", "learn", "renew_speed"]
 
 MEMORY_STEPS, MEMORY_REQUEST_STEPS = 64, 2048
 """What the averages remember of positions that are drafted: whichever is more."""
 PROBE_MEMORY_STEPS, PROBE_MEMORY_REQUEST_STEPS = 16, 64
 """The same of positions seen in probes only."""
+EXPECTED_REQUEST_STEPS = 128.0
+"""What is expected counts as so many, as long as nothing speaks against it."""
+AGED_STEPS, AGED_REQUEST_STEPS = 4, 64
+"""As so many counts, whichever is more, what was seen before the load was another."""
+DOUBT_ERRORS = 2.0
+"""A difference of so many standard errors from what was seen is put down to chance. What is farther
+off counts less with the sixth power of that: a wrong belief is soon of no account."""
 CLEAR_ERRORS = 3.0
 """A difference of so many of its standard errors is none of chance."""
 
@@ -40,12 +50,47 @@ def learn(  # noqa: PLR0917 - nopython code has no keywords worth their cost
 
 @njit(cache=True, nogil=True)
 def renew_speed(loads: Any, load: int) -> None:
-    """After the averages changed."""
+    """After the averages, or what is expected, changed."""
+    loads.trust[load] = _trust(loads, load)
     gains, extras = 0.0, 0.0
     for position in range(loads.gain.shape[1]):
-        gains += loads.gain[load, position]
-        extras += loads.extra[load, position]
+        gains += _mixed(loads, load, position, loads.gain, loads.expected_gain)
+        extras += _mixed(loads, load, position, loads.extra, loads.expected_extra)
         loads.speed[load, position + 1] = (1.0 + gains) / (1.0 + extras)
+
+
+@njit(cache=True, nogil=True)
+def age(loads: Any, load: int) -> None:
+    """The load was another for a while: what was seen before may hold no more."""
+    most = max(AGED_STEPS * 2.0**load, AGED_REQUEST_STEPS)
+    loads.evidence[load] = np.minimum(loads.evidence[load], most)
+    renew_speed(loads, load)
+
+
+@njit(cache=True, nogil=True)
+def _mixed(loads: Any, load: int, position: int, seen: Any, expected: Any) -> Any:
+    evidence, trust = loads.evidence[load, position], loads.trust[load]
+    weight = evidence / (evidence + trust) if evidence + trust > 0.0 else 1.0
+    return weight * seen[load, position] + (1.0 - weight) * expected[load, position]
+
+
+@njit(cache=True, nogil=True)
+def _trust(loads: Any, load: int) -> Any:
+    """By how far what is expected of the positions that were seen is from what they brought."""
+    if not loads.expected_gain[load].any():
+        return 0.0
+    expected, seen, evidence = 0.0, 0.0, np.inf
+    for position in range(loads.gain.shape[1]):
+        if loads.evidence[load, position] == 0.0:
+            break
+        expected += loads.expected_gain[load, position]
+        seen += loads.gain[load, position]
+        evidence = min(evidence, loads.evidence[load, position])
+    if evidence == np.inf:
+        return EXPECTED_REQUEST_STEPS
+    mean = max(expected, 1.0 / EXPECTED_REQUEST_STEPS)
+    errors = np.abs(seen - expected) / np.sqrt(mean * (1.0 + mean) / evidence)
+    return EXPECTED_REQUEST_STEPS / max(1.0, (errors / DOUBT_ERRORS) ** 6)
 
 
 @njit(cache=True, nogil=True)
@@ -63,12 +108,12 @@ def is_clear(loads: Any, load: int, length: int, present: int) -> Any:
     extras, between, evidence = 0.0, 0.0, np.inf
     for position in range(max(length, present)):
         if position < length:
-            extras += loads.extra[load, position]
+            extras += _mixed(loads, load, position, loads.extra, loads.expected_extra)
         if min(length, present) <= position:
-            between += loads.gain[load, position]
-        evidence = min(evidence, loads.evidence[load, position])
+            between += _mixed(loads, load, position, loads.gain, loads.expected_gain)
+        evidence = min(evidence, loads.evidence[load, position] + loads.trust[load])
     evidence = max(evidence, 1.0)
-    mean = max(between, 1.0 / evidence)
+    mean = max(abs(between), 1.0 / evidence)
     error = np.sqrt(mean * (1.0 + mean) / evidence) / (1.0 + extras)
     difference = loads.speed[load, length] - loads.speed[load, present]
     return difference > CLEAR_ERRORS * error

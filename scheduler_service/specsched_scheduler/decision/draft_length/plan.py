@@ -10,7 +10,7 @@ from specsched_protocol.compiling import njit
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.step import PolicyRule
 
-__all__ = ["MIN_PROBE_STEPS", "DraftLengthPlan", "next_draft_tokens"]
+__all__ = ["MIN_PROBE_STEPS", "DraftLengthPlan", "next_draft_tokens", "pack_plan", "unpack_plan"]
 
 MIN_PROBE_STEPS = 2
 """Of a probe the first step teaches nothing: only then does the budget rest on confidences."""
@@ -19,6 +19,8 @@ MIN_PROBE_STEPS = 2
 THROUGHPUT, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO)
 RATIO, GREEDY_CAUSAL = int(PolicyCode.RATIO), int(PolicyCode.GREEDY_CAUSAL)
 FIXED, OFF = int(PolicyCode.FIXED), int(PolicyCode.OFF)
+
+_SHORT = 0xFFFF
 
 
 class DraftLengthPlan(NamedTuple):
@@ -29,6 +31,19 @@ class DraftLengthPlan(NamedTuple):
     probe_period: int
     probe_tokens: int
     probe_steps: int = MIN_PROBE_STEPS
+
+
+@njit(cache=True, nogil=True)
+def pack_plan(plan: Any) -> Any:
+    """A plan in one word, so that it changes at once: lengths, then the probes."""
+    lengths = plan.draft_tokens | plan.probe_tokens << 16
+    return lengths | plan.probe_period << 32 | plan.probe_steps << 48
+
+
+@njit(cache=True, nogil=True)
+def unpack_plan(word: Any) -> Any:
+    """The plan of `pack_plan`."""
+    return DraftLengthPlan(word & _SHORT, word >> 32 & _SHORT, word >> 16 & _SHORT, word >> 48)
 
 
 @njit(cache=True, nogil=True)

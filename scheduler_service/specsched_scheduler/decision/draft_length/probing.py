@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.cost import CostTable
 from specsched_scheduler.decision.draft_length.loads import (
     MAX_PROBE_PERIOD,
     MAX_PROBE_PERIOD_OFF,
-    LoadStates,
     min_probe_period,
+    next_longer,
 )
 from specsched_scheduler.decision.draft_length.outcome import speed_of
 from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS, DraftLengthPlan
@@ -41,7 +41,7 @@ _HOPE = 1.02
 @njit(cache=True, nogil=True)
 def probe_soon(loads: Any, load: int) -> None:
     """The length or the load is another."""
-    loads.probe_period[load] = min_probe_period(load)
+    loads.probe_period[load] = max(min_probe_period(load), loads.min_period[load])
     loads.probe_steps[load] = MIN_PROBE_STEPS
     loads.num_promising[load] = 0
     loads.num_probed[load] = 0
@@ -72,24 +72,26 @@ def observe_probe(  # noqa: PLR0917 - nopython code has no keywords worth their 
         loads.probe_period[load] = min(2 * period, limit)
 
 
-def plan_at(loads: LoadStates, load: int, table: CostTable) -> DraftLengthPlan:
-    """Drafts of the length that is best there, and the probes between them."""
-    draft_tokens, max_draft_tokens = int(loads.draft_tokens[load]), loads.gain.shape[1]
-    if draft_tokens == max_draft_tokens:
-        return DraftLengthPlan(draft_tokens, 0, draft_tokens)
+@njit(cache=True, nogil=True)
+def plan_at(loads: Any, load: int, table: Any, is_frozen: bool) -> Any:
+    """Drafts of the length that is best there, and the probes between them unless frozen."""
+    draft_tokens, max_draft_tokens = loads.draft_tokens[load], np.int64(loads.gain.shape[1])
+    if is_frozen or draft_tokens == max_draft_tokens:
+        return DraftLengthPlan(draft_tokens, 0, draft_tokens, MIN_PROBE_STEPS)
     tokens = _probe_tokens(loads, load, table)
-    period, steps = int(loads.probe_period[load]), int(loads.probe_steps[load])
-    return DraftLengthPlan(draft_tokens, period, tokens, steps)
+    period = max(loads.probe_period[load], loads.min_period[load])
+    return DraftLengthPlan(draft_tokens, period, tokens, loads.probe_steps[load])
 
 
-def _probe_tokens(loads: LoadStates, load: int, table: CostTable) -> int:
-    draft_tokens, max_draft_tokens = int(loads.draft_tokens[load]), int(loads.gain.shape[1])
-    longer = table.short_draft_tokens[table.short_draft_tokens > draft_tokens]
-    if not len(longer):
+@njit(cache=True, nogil=True)
+def _probe_tokens(loads: Any, load: int, table: Any) -> Any:
+    draft_tokens, max_draft_tokens = loads.draft_tokens[load], np.int64(loads.gain.shape[1])
+    longer = next_longer(loads, load, table)
+    if longer == max_draft_tokens:
         return max_draft_tokens
     speed = loads.speed[load]
-    could_be = speed[longer[0] + 1 :].max(initial=0.0) * _HOPE > speed[draft_tokens]
+    could_be = speed[longer + 1 :].max() * _HOPE > speed[draft_tokens]
     every = FULL_PROBES if could_be else FULL_PROBES_HOPELESS
     is_full = loads.num_probes[load] % every == every - 1
     is_full = is_full or loads.num_promising[load] >= FULL_AFTER_PROMISING
-    return max_draft_tokens if is_full else int(longer[0])
+    return max_draft_tokens if is_full else longer

@@ -1,0 +1,71 @@
+"""Compiled: which draft length a batch size goes over to, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from specsched_protocol.compiling import njit
+
+from specsched_scheduler.decision.draft_length.averages import is_clear, is_seen
+from specsched_scheduler.decision.draft_length.loads import NEVER
+
+__all__ = ["best_length", "fastest_length"]
+
+HYSTERESIS, HYSTERESIS_SHORTER = 0.02, 0.01
+"""By what share another length has to be better: of a shorter one all is known, and it needs no
+probes."""
+MIN_STEPS_APART = 64
+"""Steps between two changes at one batch size."""
+EARLY_STEPS_APART, EARLY_HYSTERESIS = 8, 0.05
+"""The same where the difference is clear and large: noise around a pivot is neither."""
+MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
+"""Request-steps, and steps, that a position must have been seen in before it moves the length."""
+MIN_EVIDENCE_CLEAR = 32.0
+"""The same where the difference is clear."""
+
+
+@njit(cache=True, nogil=True)
+def fastest_length(loads: Any, load: int) -> Any:
+    """Where nothing was seen: the length that is expected to be fastest, the present one if that
+    is about as fast."""
+    fastest, present = np.argmax(loads.speed[load]), loads.draft_tokens[load]
+    is_faster = loads.speed[load, fastest] > loads.speed[load, present] * (1.0 + HYSTERESIS)
+    return fastest if is_faster else present
+
+
+@njit(cache=True, nogil=True)
+def best_length(loads: Any, load: int, step_id: int, is_expected: bool) -> Any:
+    """The fastest length that is known to be better than the present one, else that.
+
+    is_expected: whether there were drafts to expect anything from.
+    """
+    changed_at = loads.changed_at[load]
+    steps_apart = MIN_STEPS_APART if changed_at == NEVER else step_id - changed_at
+    present = loads.draft_tokens[load]
+    best, best_speed = present, -np.inf
+    if steps_apart < EARLY_STEPS_APART:
+        return best
+    for length in range(loads.speed.shape[1]):
+        speed = loads.speed[load, length]
+        needed = HYSTERESIS_SHORTER if length < present else HYSTERESIS
+        if steps_apart < MIN_STEPS_APART:
+            needed = EARLY_HYSTERESIS
+        if speed <= loads.speed[load, present] * (1.0 + needed) or speed <= best_speed:
+            continue
+        if _is_known(loads, load, length, steps_apart, is_expected):
+            best, best_speed = length, speed
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _is_known(loads: Any, load: int, length: int, steps_apart: int, is_expected: bool) -> Any:
+    """Whether enough was seen to say that a length is better than the present one."""
+    present = loads.draft_tokens[load]
+    longer = max(length, present)
+    least = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * 2.0**load)
+    if steps_apart >= MIN_STEPS_APART and is_seen(loads, load, longer, least):
+        return True
+    if is_expected or is_seen(loads, load, longer, MIN_EVIDENCE_CLEAR):
+        return is_clear(loads, load, length, present)
+    return False
