@@ -35,7 +35,8 @@ class AskedStep:
     """A step whose plan was asked for. lanes: whose doorbell was rung.
 
     rows: confidences published along with it, of the drafts that the step BEFORE it verifies.
-    Once its plan was read: when that was, lane and decision that are followed, if any.
+    Once its plan was read: when that was, lane and decision that are followed, if any; shadows:
+    what other lanes had decided by then, None: nobody has looked.
     """
 
     request: PlanRequest
@@ -45,6 +46,7 @@ class AskedStep:
     lane: Lane | None = None
     decision: StepDecision | None = None
     read_ns: int = 0
+    shadows: tuple[tuple[Lane, StepDecision], ...] | None = None
 
     def __post_init__(self) -> None:
         self.facts = PublishedStep.of(self.request)

@@ -1,8 +1,10 @@
 """Shadows: schedulers whose decisions are read and compared, but not followed.
 
-The engine's thread reads their decisions after the step, a few microseconds each, and puts them
-aside; another thread compares them with the step's outcome. A comparison that comes too fast is
-skipped and counted, so that neither memory nor the engine's time depends on how long it takes.
+The engine's thread reads their decisions for a step once the step is on its way, a few microseconds
+each, before it asks for the next one: a lane keeps two decisions, and where steps overlap, two more
+are asked for until the outcome is there. Then it puts them aside, and another thread compares them.
+A comparison that comes too fast is skipped and counted, so that neither memory nor the engine's
+time depends on how long it takes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _MAX_WAITING = 2
 
 
 class ShadowReader:
-    """`observe` belongs to the engine's thread, `compare` to one other."""
+    """`look` and `observe` belong to the engine's thread, `compare` to one other."""
 
     def __init__(self, reader: LaneReader, max_rows: int) -> None:
         self._reader = reader
@@ -39,17 +41,21 @@ class ShadowReader:
         """Price the steps compared from now on by this profile."""
         self._verify_ms = verify_ms_by_rows(cost, self._max_rows)
 
-    def observe(
-        self, view: LaneView, asked: AskedStep, following: AskedStep | None, report: StepReport
-    ) -> None:
-        """Read what the shadows decided for the finished step `asked`.
+    def look(self, view: LaneView, asked: AskedStep) -> None:
+        """Read what the shadows decided for the step `asked`, whose plan was read; once."""
+        if asked.shadows is not None:
+            return
+        shadows = [each for each in asked.lanes if each is not asked.lane and each in view.ready]
+        asked.shadows = tuple((lane, d) for lane in shadows if (d := self._read(lane, asked)))
+
+    def observe(self, asked: AskedStep, following: AskedStep | None, report: StepReport) -> None:
+        """Put what the shadows decided for the finished step `asked` aside.
 
         following: the step after it, whose request brought the confidences of its drafts.
         """
-        shadows = [each for each in asked.lanes if each is not asked.lane and each in view.ready]
-        decided = [(lane.tally, d) for lane in shadows if (d := self._read(lane, asked))]
-        if asked.decision is None or not decided:
+        if asked.decision is None or not asked.shadows:
             return
+        decided = tuple((lane.tally, decision) for lane, decision in asked.shadows)
         if len(self._waiting) >= _MAX_WAITING:
             for tally, _ in decided:
                 tally.num_skipped += 1
@@ -57,7 +63,7 @@ class ShadowReader:
         self._waiting.append(
             ComparedStep(
                 active=asked.decision,
-                shadows=tuple(decided),
+                shadows=decided,
                 rows=following.rows if following else None,
                 weights=following.request if following else None,
                 report=report,

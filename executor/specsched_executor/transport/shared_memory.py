@@ -41,7 +41,7 @@ from specsched_executor.calibration import ConfidenceCalibration
 from specsched_executor.transport.base import PlanTransport
 from specsched_executor.transport.inline import InlineLane
 from specsched_executor.transport.lane_reader import AskedStep, LaneReader
-from specsched_executor.transport.lanes import Lane, LaneOffer, LaneSwitch, LaneTable
+from specsched_executor.transport.lanes import Lane, LaneOffer, LaneSwitch, LaneTable, LaneView
 from specsched_executor.transport.shadows import ShadowReader
 from specsched_executor.transport.staging import (
     publish_report,
@@ -110,6 +110,7 @@ class SharedMemoryTransport:
     def publish(self, rows: ConfidenceRows | None, request: PlanRequest) -> None:
         """Publish to all lanes and ring their doorbells; a request that does not fit is counted."""
         view = self._lanes.view
+        self._look_at_shadows(view, self._asked.get(self._last_read_step_id))
         is_published = (
             stage_rows(rows, self._rows)
             and stage_request(request, self._request)
@@ -150,10 +151,10 @@ class SharedMemoryTransport:
         self._num_dropped_reports += not is_published
         if self.embedded is not None:
             self.embedded.report(report)
-        view, asked = self._lanes.view, self._asked.get(report.step_id)
-        num_shadows = len(view.ready) - (view.followed is not None)
-        if num_shadows and asked is not None:
-            self._shadows.observe(view, asked, self._asked.get(report.step_id + 1), report)
+        asked = self._asked.get(report.step_id)
+        self._look_at_shadows(self._lanes.view, asked)
+        if asked is not None:
+            self._shadows.observe(asked, self._asked.get(report.step_id + 1), report)
 
     def calibration(self) -> ConfidenceCalibration | None:
         """What the scheduler that is followed wants drafts ranked by; `initial_calibration` while
@@ -239,6 +240,11 @@ class SharedMemoryTransport:
         return self._shadows.compare()
 
     # ===================== Inside =====================
+
+    def _look_at_shadows(self, view: LaneView, asked: AskedStep | None) -> None:
+        num_shadows = len(view.ready) - (view.followed is not None)
+        if num_shadows and asked is not None:
+            self._shadows.look(view, asked)
 
     def _publish(self, doorbells: npt.NDArray[np.int64]) -> bool:
         region = self._region

@@ -132,6 +132,22 @@ def test_shadow_that_decides_after_the_step_was_read_is_late(transport: SharedMe
     assert transport.lane(1).health.num_faults == {FallbackReason.LATE: 1}
 
 
+def test_shadow_is_compared_where_steps_overlap(transport: SharedMemoryTransport):
+    """Step 7 is reported once 9 was asked about; a lane keeps the decisions for 8 and 9."""
+    active, shadow = attach(transport), attach(transport, activate=False)
+    transport.publish(None, make_request(7))
+    for step in (7, 8):
+        active.decide(step)
+        shadow.decide(step)
+        transport.read(step)
+        transport.publish(None, make_request(step + 1))
+    shadow.decide(9)
+    transport.report(make_report(7))
+    assert transport.compare_shadows() == 1
+    assert transport.lane(1).health.num_sound == 2
+    assert transport.lane(1).health.num_faults == {}
+
+
 def test_comparisons_never_pile_up(transport: SharedMemoryTransport):
     active, shadow = attach(transport), attach(transport, activate=False)
     for step in range(7, 27):
