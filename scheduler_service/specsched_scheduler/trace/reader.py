@@ -18,6 +18,7 @@ from specsched_protocol.v1 import plan_pb2
 
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.learning.errors import TraceError
+from specsched_scheduler.learning.prior import PriorLearner
 
 from .row_checks import check_draft_tokens, check_row
 from .schema import METADATA_PREFIX, SCHEMA
@@ -60,6 +61,12 @@ class RecordedStep:
     expected_tokens: float
     outcome: StepOutcome | None
     outcome_request: npt.NDArray[np.int64]
+
+    def teach(self, learner: PriorLearner) -> None:
+        """Have its confidences learned from."""
+        known = self.inputs.has_confidence
+        generation, slot_id = np.divmod(self.request[known], 1 << 32)
+        learner.observe(self.source_step_id, slot_id, generation, self.inputs.confidence[known])
 
 
 _NOBODY = np.zeros(0, dtype=np.int64)

@@ -18,7 +18,7 @@ from specsched_scheduler.decision.cost import CostTable
 from specsched_scheduler.decision.decide import decide
 from specsched_scheduler.decision.reference import verify_ms
 from specsched_scheduler.decision.wire import cost_model_from_message
-from specsched_scheduler.decision.workspace import new_running_mean
+from specsched_scheduler.learning.prior import PriorLearner
 from specsched_scheduler.policies import BuiltPolicy
 
 from .reader import RecordedStep, TraceFile
@@ -92,12 +92,13 @@ class ReplayTotals:
 
 
 def replay(files: Iterable[TraceFile], policy: BuiltPolicy) -> Iterator[ReplayedStep]:
-    """Decide every step of the files anew, in order; the running prior is the policy's own."""
+    """Decide every step of the files anew, in order, by what the policy learned on the way."""
     for file in files:
         table = cost_model_from_message(file.cost, file.max_draft_tokens).compile()
-        prior = new_running_mean(file.max_draft_tokens)
+        learner = PriorLearner(file.max_draft_tokens)
         for step in file.steps:
-            outcome = decide(step.inputs, policy, table, prior)
+            outcome = decide(step.inputs, policy, table, learner.prior)
+            step.teach(learner)
             cap = NO_BUDGET_CAP if outcome.max_verify_len is None else outcome.max_verify_len
             yield _judge(step, table, outcome.budget, cap, outcome.expected_tokens)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision import PolicyCode, new_running_mean
+from specsched_scheduler.decision import PolicyCode
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
     DraftLengthPlan,
@@ -18,10 +17,8 @@ from specsched_scheduler.decision.draft_length import (
 )
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.step import StepInput, StepPlan
-from specsched_scheduler.decision.workspace import RunningMean, new_workspace
-from specsched_scheduler.learning.calibration.parameters import Calibration
-from specsched_scheduler.learning.pairing import DraftedSteps
-from specsched_scheduler.learning.succession import Succession
+from specsched_scheduler.decision.workspace import new_workspace
+from specsched_scheduler.learning.prior import PriorLearner
 from specsched_scheduler.policies import build_policy
 
 from tests.bench.simulator.machine import Machine
@@ -30,7 +27,6 @@ from tests.bench.simulator.workload import Workload
 __all__ = ["Plan", "Scheduler", "Variant"]
 
 Ints = npt.NDArray[np.int64]
-STEPS_PER_LESSON = 32
 
 
 @dataclass(frozen=True)
@@ -72,11 +68,8 @@ class Scheduler:
         self.draft_length.begin(self.table)
         self._learns = variant.learns_draft_length
         self._full = DraftLengthPlan(k, 0, k)
-        self._succession = Succession(k)
-        self._identity = Calibration.identity(k)
         self._learns_succession = variant.learns_succession
-        self._drafted: list[DraftedSteps] = []
-        self._prior = new_running_mean(k)
+        self._drafts = PriorLearner(k)
         self._workspace = new_workspace(workload.concurrency, k)
 
     def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
@@ -91,31 +84,11 @@ class Scheduler:
             step = step._replace(weight=fair.astype(np.float32))
         step = step._replace(next_draft_tokens=length)
         if self._learns_succession:
-            self._follow(step_id, step, slots, generations)
-        decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
+            seen = step.has_confidence > 0
+            self._drafts.observe(step_id, slots[seen], generations[seen], step.confidence[seen])
+        decided = decide_step(self.rule, step, self.table, self._drafts.prior, self._workspace)
         bound = step.num_other_tokens if self.rule.code == PolicyCode.SLO else None
         return Plan(decided, length, bound)
-
-    def _follow(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> None:
-        """Learn from confidences as often as the product does."""
-        drafted = step.has_confidence > 0
-        self._drafted.append(
-            DraftedSteps(
-                source_step_id=np.array([step_id]),
-                row_begin=np.array([0, np.count_nonzero(drafted)]),
-                slot_id=slots[drafted].astype(np.uint32),
-                generation=generations[drafted].astype(np.uint32),
-                is_greedy=np.zeros(np.count_nonzero(drafted), dtype=np.bool_),
-                confidence=step.confidence[drafted],
-            )
-        )
-        if len(self._drafted) < STEPS_PER_LESSON:
-            return
-        self._succession.observe(reduce(DraftedSteps.followed_by, self._drafted), self._identity)
-        self._drafted.clear()
-        if self._succession.update():
-            mean, num_samples, *_ = self._prior
-            self._prior = RunningMean(mean, num_samples, *self._succession.anticipation)
 
     def learn(self, report: StepReport) -> None:
         """Read the report of a finished step."""

@@ -14,7 +14,7 @@ from specsched_scheduler.decision.decide import decide
 from specsched_scheduler.decision.inputs import DecisionOutcome
 from specsched_scheduler.decision.reference import repair, verify_ms
 from specsched_scheduler.decision.wire import cost_model_from_message
-from specsched_scheduler.decision.workspace import new_running_mean
+from specsched_scheduler.learning.prior import PriorLearner
 from specsched_scheduler.policies import BuiltPolicy
 from specsched_scheduler.trace.reader import RecordedStep, TraceFile
 
@@ -33,10 +33,11 @@ def recorded_steps(files: Iterable[TraceFile], policy: BuiltPolicy) -> Iterator[
     """
     for file in files:
         table = cost_model_from_message(file.cost, file.max_draft_tokens).compile()
-        prior = new_running_mean(file.max_draft_tokens)
+        learner = PriorLearner(file.max_draft_tokens)
         own = {step.source_step_id + 1: step for step in file.steps}
         for step in file.steps:
-            decision = decide(step.inputs, policy, table, prior)
+            decision = decide(step.inputs, policy, table, learner.prior)
+            step.teach(learner)
             drafts = own.get(step.step_id)
             if drafts is None or step.outcome is None:
                 continue
