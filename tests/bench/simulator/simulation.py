@@ -50,9 +50,17 @@ class Result:
 class Executor:
     """Runs steps; its scheduler is asked for step t + 1 before step t runs."""
 
-    def __init__(self, variant: Variant, workload: Workload, machine: Machine, seed: int) -> None:
+    def __init__(
+        self,
+        variant: Variant,
+        workload: Workload,
+        machine: Machine,
+        seed: int,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        """scheduler: one that has been at work before, of as many slots at least."""
         self.machine, self.workload = machine, workload
-        self.scheduler = Scheduler(variant, workload, machine, seed)
+        self.scheduler = scheduler or Scheduler(variant, workload, machine, seed)
         self.slots = Slots(workload, workload.draw(200_000 // 4, seed))
         self.now_ms = 0.0
         # The executor ranks by paces of its own: a step newer than the scheduler's.

@@ -15,6 +15,7 @@ from specsched_scheduler.decision.anticipation import Anticipation
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.codes import DecisionFlags, ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.draft_length import NUM_LOADS, DraftLengthPlan, pack_plan
 from specsched_scheduler.decision.finished import reports_of
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner import (
@@ -49,6 +50,22 @@ def test_the_budget_follows_the_confidences(rig: Rig):
     confidence[1] = (0.9, 0.9, 0.9, 0.1)
     decision = rig.plan(make_request(7), replace(make_rows(5), confidence=confidence))
     assert decision.budget == 3
+
+
+def test_drafts_are_as_long_as_is_planned_for_their_batch_size(rig: Rig):
+    """From the first step of another size on: nothing has to be learned before."""
+    planner = rig.attach(THROUGHPUT, FLAT)
+    lengths = {0: 3, 1: 2, 2: 0}
+    words = np.full(NUM_LOADS, pack_plan(DraftLengthPlan(K, 0, K)))
+    for load, length in lengths.items():
+        words[load] = pack_plan(DraftLengthPlan(length, 0, length))
+    planner.set_draft_plans(words)
+    sizes = (1, 2, 4, 3, 1, 8)
+    asked = [
+        rig.plan(make_request(7 + step, num_rows=size)).next_draft_tokens
+        for step, size in enumerate(sizes)
+    ]
+    assert asked == [3, 2, 0, 0, 3, K]
 
 
 def test_what_was_learned_of_drafts_in_a_row_counts_from_the_next_decision_on(rig: Rig):
