@@ -6,17 +6,10 @@ import torch
 
 from specsched_kernels._checks import check_tensor
 from specsched_kernels.reference import logit_rules as reference
+from specsched_kernels.rule_tables import LogitRuleTables
 
-__all__ = [
-    "LogitRuleSizes",
-    "LogitRuleTables",
-    "RuledRequests",
-    "apply_logit_rules",
-    "count_tokens",
-]
+__all__ = ["RuledRequests", "apply_logit_rules", "count_tokens"]
 
-LogitRuleSizes = reference.LogitRuleSizes
-LogitRuleTables = reference.LogitRuleTables
 RuledRequests = reference.RuledRequests
 
 

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from specsched_kernels.logit_rules import (
-    LogitRuleSizes,
-    LogitRuleTables,
-    RuledRequests,
-    apply_logit_rules,
-    count_tokens,
-)
+from specsched_kernels.logit_rules import RuledRequests, apply_logit_rules, count_tokens
+from specsched_kernels.rule_tables import LogitRuleSizes, LogitRuleTables
 
 from tests.bench.conftest import RecordBench
 from tests.bench.gpu_timing import replay_us

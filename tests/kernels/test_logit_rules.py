@@ -6,15 +6,11 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from specsched_kernels.logit_rules import (
-    LogitRuleSizes,
-    LogitRuleTables,
-    RuledRequests,
-    apply_logit_rules,
-    count_tokens,
-)
+from specsched_kernels.logit_rules import RuledRequests, apply_logit_rules, count_tokens
+from specsched_kernels.rule_tables import LogitRules, LogitRuleSizes, LogitRuleTables
 
 MAX_SEEN, MAX_BIASES, MAX_STOPS = 1300, 200, 131
 
@@ -165,3 +161,33 @@ def test_ends_are_impossible_below_the_minimum_whatever_their_bias() -> None:
     tables.min_positions[0] = 12
     got = rows_of(tables, [[0.0, 1.0]] * 3, [0, 0])
     assert got == [[0.0, -math.inf], [0.0, -math.inf], [0.0, 101.0]]
+
+
+def test_what_fills_a_slot_replaces_what_was_there(device: str) -> None:
+    sizes = LogitRuleSizes(max_seen=6, max_biases=3, max_stops=2)
+    tables = LogitRuleTables.empty(3, sizes, device)
+    rules = LogitRules(
+        (1.5, 0.25, -0.5),
+        np.array([[4, 0], [2, 3]], dtype=np.int32),
+        [(5, 0.75), (1, -2.0)],
+        stop_token_ids=[9],
+        min_position=11,
+    )
+    tables.fill(1, dataclasses.replace(rules, biases=[(7, 1.0)] * 3, stop_token_ids=[3, 4]))
+    tables.fill(1, rules)
+    assert tables.factors[1].tolist() == [1.5, 0.25, -0.5]
+    assert tables.seen[1, :2].tolist() == [[4, 0], [2, 3]]
+    assert tables.bias_token_ids[1].tolist() == [5, 1, 0]
+    assert tables.biases[1].tolist() == [0.75, -2.0, 0.0]
+    assert tables.stop_token_ids[1].tolist() == [9, 0]
+    counts = (tables.num_seen, tables.num_biases, tables.num_stops, tables.min_positions)
+    assert [int(count[1]) for count in counts] == [2, 2, 1, 11]
+    assert not tables.rows[::2].any()
+
+
+def test_rules_without_room_are_refused_with_what_there_is_room_for() -> None:
+    tables = LogitRuleTables.empty(1, LogitRuleSizes(max_seen=1, max_biases=1, max_stops=1))
+    nothing = np.zeros((0, 2), dtype=np.int32)
+    rules = LogitRules((1.0, 0.0, 0.0), nothing, [(1, 1.0), (2, 1.0)], [], 0)
+    with pytest.raises(ValueError, match="2 biases; accepted: at most 1"):
+        tables.fill(0, rules)

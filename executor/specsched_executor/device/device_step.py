@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation, allocate_verify_lens
-from specsched_kernels.logit_rules import LogitRuleTables
 from specsched_kernels.pack_rows import PackedRows, RowSources, pack_rows
+from specsched_kernels.rule_tables import LogitRuleTables
 from specsched_kernels.slot_tables import DraftRanking, SlotTables, read_slots, store_drafts
 from specsched_kernels.window_pages import CommittedRows
 

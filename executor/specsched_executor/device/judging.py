@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation
-from specsched_kernels.logit_rules import (
-    LogitRuleTables,
-    RuledRequests,
-    apply_logit_rules,
-    count_tokens,
-)
+from specsched_kernels.logit_rules import RuledRequests, apply_logit_rules, count_tokens
+from specsched_kernels.rule_tables import LogitRuleTables
 from specsched_kernels.slot_tables import SlotCommit, SlotTables, commit_slots
 from specsched_kernels.verify_drafts import SamplingInputs, VerifyOutcome, verify_drafts
 

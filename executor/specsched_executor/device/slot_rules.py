@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from specsched_kernels.logit_rules import LogitRuleSizes, LogitRuleTables
+from specsched_kernels.rule_tables import LogitRules, LogitRuleSizes, LogitRuleTables
 
 from specsched_executor.core import ModelConfig
 from specsched_executor.device.step_arrays import DeviceSizes
@@ -15,6 +14,8 @@ from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.sampling import MAX_BIASED_TOKENS, MAX_STOP_TOKEN_IDS, has_penalties
 
 __all__ = ["SlotRules", "rule_sizes"]
+
+_NOTHING_SEEN = np.zeros((0, 2), dtype=np.int32)
 
 
 def rule_sizes(sizes: DeviceSizes, model: ModelConfig) -> LogitRuleSizes:
@@ -50,34 +51,23 @@ class SlotRules:
         return ruled
 
     def _fill(self, request: ActiveRequest) -> None:
-        seen = np.zeros((0, 2), dtype=np.int32)
-        if has_penalties(request.request.sampling):
+        sampling, stops = request.request.sampling, request.stop_rules
+        seen = _NOTHING_SEEN
+        if has_penalties(sampling):
             tokens = self._columns.history(request.slot_id)
             seen = _seen_tokens(tokens, request.num_prompt_tokens)
-        sizes, device = self._tables.sizes, self._tables.rows.device
-        width = sizes.seen_begin + seen.size
-        shape, is_pinned = (1, sizes.row_width), device.type == "cuda"
-        host = torch.zeros(shape, dtype=torch.int32, pin_memory=is_pinned)
-        _describe(request, seen, LogitRuleTables(host, sizes))
-        row = self._tables.rows[request.slot_id, :width]
-        row.copy_(host[0, :width], non_blocking=True)
-
-
-def _describe(request: ActiveRequest, seen: npt.NDArray[np.int32], tables: LogitRuleTables) -> None:
-    """Put the rules of a request into the only slot of `tables`, which are empty."""
-    sampling, stops = request.request.sampling, sorted(request.stop_rules.token_ids)
-    tables.factors[0] = torch.tensor(
-        [sampling.repetition_penalty, sampling.frequency_penalty, sampling.presence_penalty]
-    )
-    tables.num_seen[0], tables.num_biases[0] = len(seen), len(sampling.logit_bias)
-    tables.num_stops[0] = len(stops)
-    tables.min_positions[0] = request.num_prompt_tokens + request.stop_rules.ignored_below
-    tables.seen[0, : len(seen)] = torch.from_numpy(seen)
-    tables.stop_token_ids[0, : len(stops)] = torch.tensor(stops, dtype=torch.int32)
-    if sampling.logit_bias:
-        token_ids, biases = zip(*sampling.logit_bias, strict=True)
-        tables.bias_token_ids[0, : len(token_ids)] = torch.tensor(token_ids, dtype=torch.int32)
-        tables.biases[0, : len(biases)] = torch.tensor(biases)
+        rules = LogitRules(
+            factors=(
+                sampling.repetition_penalty,
+                sampling.frequency_penalty,
+                sampling.presence_penalty,
+            ),
+            seen=seen,
+            biases=sampling.logit_bias,
+            stop_token_ids=sorted(stops.token_ids),
+            min_position=request.num_prompt_tokens + stops.ignored_below,
+        )
+        self._tables.fill(request.slot_id, rules)
 
 
 def _seen_tokens(tokens: npt.NDArray[np.int32], num_prompt_tokens: int) -> npt.NDArray[np.int32]:

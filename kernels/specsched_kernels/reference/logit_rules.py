@@ -6,70 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from specsched_kernels._checks import check_tensor
+from specsched_kernels.rule_tables import LogitRuleTables
 
-__all__ = [
-    "LogitRuleSizes",
-    "LogitRuleTables",
-    "RuledRequests",
-    "apply_logit_rules",
-    "count_tokens",
-]
-
-_HEADER_WORDS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class LogitRuleSizes:
-    """Most distinct tokens of a request, tokens that are biased, and ids that end its output."""
-
-    max_seen: int
-    max_biases: int
-    max_stops: int
-
-    @property
-    def row_width(self) -> int:
-        """int32 words of a slot."""
-        return self.seen_begin + 2 * self.max_seen
-
-    @property
-    def seen_begin(self) -> int:
-        """Words before the seen tokens, which come last since there are many or none."""
-        return _HEADER_WORDS + self.max_stops + 2 * self.max_biases
-
-
-class LogitRuleTables:
-    """Rules of the request in each of S slots, and the tokens that penalties look at.
-
-    rows: int32 [S, row_width]; the others are views of it, so that one copy fills a slot. factors:
-    float32 [S, 3], penalties by repetition, frequency and presence. seen: int32 [S, C, 2], the
-    distinct tokens of prompt and output and how often each is in the output, of which the first
-    num_seen, int32 [S], count; 0 where nothing is penalised. bias_token_ids int32 [S, B], biases
-    float32 [S, B]: the first num_biases, int32 [S], are added. stop_token_ids: int32 [S, E], the
-    first num_stops, int32 [S], are impossible at positions below min_positions, int32 [S].
-    """
-
-    def __init__(self, rows: torch.Tensor, sizes: LogitRuleSizes) -> None:
-        """Raises ValueError for rows of another width or dtype."""
-        check_tensor("rows", rows, (len(rows), sizes.row_width), torch.int32, rows.device)
-        self.rows, self.sizes = rows, sizes
-        floats = rows.view(torch.float32)
-        self.factors = floats[:, :3]
-        self.num_seen, self.num_biases = rows[:, 3], rows[:, 4]
-        self.num_stops, self.min_positions = rows[:, 5], rows[:, 6]
-        stops_end = _HEADER_WORDS + sizes.max_stops
-        self.stop_token_ids = rows[:, _HEADER_WORDS:stops_end]
-        self.bias_token_ids = rows[:, stops_end : stops_end + sizes.max_biases]
-        self.biases = floats[:, stops_end + sizes.max_biases : sizes.seen_begin]
-        self.seen = rows[:, sizes.seen_begin :].view(len(rows), sizes.max_seen, 2)
-
-    @classmethod
-    def empty(
-        cls, num_slots: int, sizes: LogitRuleSizes, device: torch.device | str = "cpu"
-    ) -> LogitRuleTables:
-        """Tables without rules."""
-        shape = (num_slots, sizes.row_width)
-        return cls(torch.zeros(shape, dtype=torch.int32, device=device), sizes)
+__all__ = ["RuledRequests", "apply_logit_rules", "count_tokens"]
 
 
 @dataclass(frozen=True, slots=True)

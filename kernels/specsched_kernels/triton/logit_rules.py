@@ -10,7 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from specsched_kernels.reference.logit_rules import LogitRuleTables, RuledRequests
+from specsched_kernels.reference.logit_rules import RuledRequests
+from specsched_kernels.rule_tables import LogitRuleTables
 
 __all__ = ["apply_logit_rules", "count_tokens"]
 

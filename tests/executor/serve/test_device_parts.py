@@ -115,7 +115,9 @@ def test_options_lead_to_an_engine_on_the_device(loaded, monkeypatch):
         options(profile="quick", scheduler="in-process", fallback="hold", port=0, num_threads=1)
     )
     try:
-        sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+        sampling = SamplingParams(
+            temperature=0.0, max_tokens=24, ignore_eos=True, repetition_penalty=0.9, min_tokens=9
+        )
         assert len(run(executor.engine, sampling)) == 24
         assert executor.engine.stats().num_verified_tokens > 0
     finally:
@@ -153,7 +155,9 @@ def test_memory_that_is_missing_is_told_with_the_option_that_lowers_it(loaded):
     sizes = engine_config(config, loaded.config)
     block_bytes = 2 * 2 * 16 * 2 * 8 * 4  # keys, values: layers, tokens, heads, width, float32
     table_bytes = device_parts._memory(config, loaded, sizes).table_bytes
-    with pytest.raises(ValueError, match=r"num_kv_blocks = 1000 .* missing; lower num_kv_blocks"):
+    with pytest.raises(
+        ValueError, match=r"= 1000 .* rules on logits .* missing; lower num_kv_blocks"
+    ):
         device_engine_config(config, loaded, sizes, 999 * block_bytes + table_bytes)
     enough = device_engine_config(config, loaded, sizes, 1000 * block_bytes + table_bytes)
     assert enough.num_kv_blocks == 1000
