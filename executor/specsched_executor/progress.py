@@ -26,6 +26,12 @@ class Progress:
     numbers: npt.NDArray[np.int64]
     token_ids: npt.NDArray[np.integer[Any]]
 
+    @classmethod
+    def empty(cls, num_outputs: int, num_tokens: int) -> Progress:
+        """Room for as many, to be filled."""
+        numbers = np.empty((5, num_outputs), dtype=np.int64)
+        return cls(numbers, np.empty(num_tokens, dtype=np.int32))
+
     def chosen(self, outputs: npt.NDArray[np.bool_]) -> Progress:
         """That of some outputs, bool [R]."""
         of_tokens = np.repeat(outputs, self.numbers[_NUM_NEW])

@@ -160,7 +160,7 @@ class PipelinedLoop(RequestLoop):
     def _note_collected(self, launched: LaunchedStep, outcome: PassOutcome) -> None:
         """What the step committed is no longer bounded but known, before it is processed."""
         batch, columns = launched.batch, self._columns
-        counts = np.where(batch.samples, outcome.verification.num_accepted.numpy() + 1, 0)
+        counts = np.where(batch.samples, outcome.num_accepted + 1, 0)
         is_live = columns.hold(batch.slot_ids, batch.generations)
         slots = batch.slot_ids[is_live]
         columns.min_in_flight_tokens[slots] += (counts - batch.samples)[is_live]

@@ -23,12 +23,13 @@ from specsched_executor.engine.fallback import Allowance
 from specsched_executor.engine.logprobs import are_finite
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import PassOutcome
-from specsched_executor.sampling import Verification
 
 __all__ = ["DeviceRunner", "LaunchedStep"]
 
 _NUM_BUFFERS = 2
 """One step is launched while the outputs of the one before are still to be read."""
+_NO_OUTPUT = TargetOutput(torch.empty(0, 0))
+"""Logits stay on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +164,13 @@ class DeviceRunner:
         prompt_logprobs = {} if told is None else told.of_prompts()
         for index, values in prompt_logprobs.items():
             faulty[index] |= not are_finite(values)
-        rows = np.zeros(len(verify_lens) + 1, dtype=np.int64)
-        np.cumsum(batch.num_base_rows + verify_lens, out=rows[1:])
-        verification = Verification(
-            torch.from_numpy(token_ids),
-            torch.from_numpy(num_accepted.astype(np.int64)),
-            torch.from_numpy(faulty),
-        )
         outcome = PassOutcome(
-            verify_lens=torch.from_numpy(verify_lens.astype(np.int64)),
-            query_start_loc=torch.from_numpy(rows),
-            verification=verification,
-            output=TargetOutput(torch.empty(0, 0)),
+            verify_lens=verify_lens,
+            token_ids=token_ids,
+            num_accepted=num_accepted,
+            faulty=faulty,
+            num_rows=batch.num_other_tokens + int(verify_lens.sum()),
+            output=_NO_OUTPUT,
             verify_ms=launched.timeline.verify_ms,
             logprobs={} if told is None else told.of_outputs(num_accepted),
             prompt_logprobs=prompt_logprobs,

@@ -81,11 +81,7 @@ class StepAccounts:
         )
 
     def _report(self, batch: StepBatch, outcome: PassOutcome, drafts: NewDrafts) -> StepReport:
-        samples = batch.samples
-        num_verified, num_accepted = (
-            values.numpy()[samples].astype(np.uint32)
-            for values in (outcome.verify_lens, outcome.verification.num_accepted)
-        )
+        samples = batch.sampling_rows
         return StepReport(
             step_id=batch.step_id,
             num_tokens=outcome.num_rows,
@@ -98,7 +94,7 @@ class StepAccounts:
             verify_ms=outcome.verify_ms,
             slot_id=batch.slot_ids[samples].astype(np.uint32),
             generation=batch.generations[samples].astype(np.uint32),
-            num_verified=num_verified,
-            num_accepted=num_accepted,
+            num_verified=outcome.verify_lens[samples].astype(np.uint32),
+            num_accepted=outcome.num_accepted[samples].astype(np.uint32),
             teaches=batch.teaches[samples],
         )

@@ -21,8 +21,8 @@ class ActiveRequest:
 
     index: which of the request's outputs. arrival: order of submission. seed: resolved.
     max_total_tokens: prompt and output at most. logit_rules: None where there are none.
-    slot_id, generation: while it holds a slot; block_ids: its KV blocks. batched_sink: the sink, if
-    it may be passed by; taker: the number that `Delivery` gave to who takes in its place.
+    slot_id, generation: while it holds a slot. batched_sink: the sink, if it may be passed by;
+    taker: the number that `Delivery` gave to who takes in its place.
 
     tokens: int32, prompt and output, anchor last, and num_tokens, as many: while it holds no slot.
     While it does, `SlotColumns` has its progress, and these and the counts of drafts are as of when
@@ -41,7 +41,6 @@ class ActiveRequest:
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
     slot_id: int = PAD_SLOT
     generation: int = 0
-    block_ids: list[int] = field(default_factory=list)
     num_verified_tokens: int = 0
     num_accepted_tokens: int = 0
     is_over: bool = False

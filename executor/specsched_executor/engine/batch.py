@@ -56,6 +56,11 @@ class StepBatch:
         put("context_tokens", self.first_positions @ self.samples)
 
     @property
+    def sampling_rows(self) -> slice | npt.NDArray[np.bool_]:
+        """What picks the requests that sample out of an array [R]: mostly all."""
+        return slice(None) if self.num_sampling == len(self.slot_ids) else self.samples
+
+    @property
     def num_prefill_tokens(self) -> int:
         """P: base rows that are no anchor."""
         return self.num_other_tokens - self.num_sampling

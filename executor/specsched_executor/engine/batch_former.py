@@ -8,10 +8,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from specsched_executor.core import PAD_SLOT
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.batch import StepBatch
+from specsched_executor.engine.decoding import Decoding, DecodingFinder
 from specsched_executor.engine.residency import Residency
-from specsched_executor.engine.slot_columns import SlotColumns, Slots
+from specsched_executor.engine.slot_columns import SlotColumns
 
 __all__ = ["BatchFormer"]
 
@@ -29,44 +31,41 @@ class BatchFormer:
     ) -> None:
         self._residency = residency
         self._columns = columns
+        self._finder = DecodingFinder(columns)
         self._max_num_batched_tokens = max_num_batched_tokens
 
     def form(self, step_id: int) -> StepBatch | None:
         """The batch of this step; None where nothing can run. Admits, grows and preempts."""
-        decoding = self._secure_anchors()
-        num_drafts = self._room_for_drafts(decoding)
-        num_free_rows = self._max_num_batched_tokens - len(decoding)
-        num_left = num_free_rows - min(int(num_drafts.sum()), num_free_rows // 2)
+        decoding = self._secure()
+        num_decoding = len(decoding.slots)
+        num_free_rows = self._max_num_batched_tokens - num_decoding
+        num_left = num_free_rows - min(int(decoding.num_drafts.sum()), num_free_rows // 2)
         prefills, chunks = self._prefill_chunks(num_left)
-        if not len(decoding) and not prefills:
+        if not num_decoding and not prefills:
             return None
-        return self._batch(step_id, decoding, num_drafts, prefills, chunks)
+        return self._batch(step_id, decoding, prefills, chunks)
 
-    def _secure_anchors(self) -> Slots:
-        """Decoding requests that have room for their anchor; older ones never give way."""
-        columns, slots = self._columns, self._residency.running_slots
-        decoding = slots[columns.num_pending_tokens(slots) == 1]
-        if not self._residency.grow_all(decoding, columns.max_num_tokens(decoding)):
-            for request in self._residency.requests(decoding):
-                if request.block_ids:  # it may have been preempted for an older one
-                    self._residency.secure(request)
-            slots = self._residency.running_slots
-            decoding = slots[columns.num_pending_tokens(slots) == 1]
-        going_on: Slots = decoding[~columns.surely_end(decoding)]
-        return going_on
+    def _secure(self) -> Decoding:
+        """Decoding requests, with room in the KV cache for their anchors and drafts."""
+        residency = self._residency
+        decoding = self._finder.find(residency.running_slots)
+        wanted = decoding.max_num_tokens + decoding.num_drafts
+        if residency.grow_all(decoding.slots, wanted):
+            return decoding
+        if not residency.grow_all(decoding.slots, decoding.max_num_tokens):
+            decoding = self._secure_anchors(decoding)
+        num_drafts, most = decoding.num_drafts, decoding.max_num_tokens
+        for index, request in enumerate(residency.requests(decoding.slots)):
+            while not residency.grow(request, int(most[index] + num_drafts[index])):
+                num_drafts[index] -= 1
+        return decoding
 
-    def _room_for_drafts(self, decoding: Slots) -> Slots:
-        """Drafts of each request that may be verified: useful ones, with room in the KV cache."""
-        columns = self._columns
-        most = columns.max_num_tokens(decoding)
-        num_drafts: Slots = np.minimum(
-            columns.num_draft_tokens[decoding], columns.max_useful_drafts(decoding)
-        )
-        if not self._residency.grow_all(decoding, most + num_drafts):
-            for index, request in enumerate(self._residency.requests(decoding)):
-                while not self._residency.grow(request, int(most[index] + num_drafts[index])):
-                    num_drafts[index] -= 1
-        return num_drafts
+    def _secure_anchors(self, decoding: Decoding) -> Decoding:
+        """Those left that have room for their anchor; older ones never give way."""
+        for request in self._residency.requests(decoding.slots):
+            if request.slot_id != PAD_SLOT:  # it may have been preempted for an older one
+                self._residency.secure(request)
+        return self._finder.find(self._residency.running_slots)
 
     def _prefill_chunks(self, num_rows: int) -> tuple[list[ActiveRequest], list[int]]:
         """Requests inside a prefill, oldest first, and the rows of each."""
@@ -87,27 +86,27 @@ class BatchFormer:
     def _batch(
         self,
         step_id: int,
-        decoding: Slots,
-        num_drafts: Slots,
+        decoding: Decoding,
         prefills: Sequence[ActiveRequest],
         chunks: Sequence[int],
     ) -> StepBatch:
-        columns = self._columns
+        columns, num_decoding = self._columns, len(decoding.slots)
         filling = np.array([request.slot_id for request in prefills], dtype=np.int64)
         chunk = np.array(chunks, dtype=np.int64)
         cached = columns.num_cached_tokens[filling]
-        slot_ids = _join(decoding, filling)
+        slot_ids = _join(decoding.slots, filling)
+        is_whole = cached + chunk == columns.num_tokens[filling]
         return StepBatch(
             step_id,
-            [*self._residency.requests(decoding), *prefills],
+            [*self._residency.requests(decoding.slots), *prefills],
             slot_ids=slot_ids,
-            generations=columns.generation[slot_ids],
-            first_positions=_join(columns.max_num_tokens(decoding) - 1, cached),
-            num_base_rows=_join(np.ones(len(decoding), dtype=np.int64), chunk),
-            num_draft_tokens=_join(num_drafts, np.zeros_like(filling)),
-            samples=_join(decoding >= 0, cached + chunk == columns.num_tokens[filling]),
+            generations=_join(decoding.generations, columns.generation[filling]),
+            first_positions=_join(decoding.max_num_tokens - 1, cached),
+            num_base_rows=_join(np.ones(num_decoding, dtype=np.int64), chunk),
+            num_draft_tokens=_join(decoding.num_drafts, np.zeros_like(filling)),
+            samples=_join(np.ones(num_decoding, dtype=np.bool_), is_whole),
             teaches=columns.teach(slot_ids),
-            max_draft_rows=self._max_num_batched_tokens - len(decoding) - sum(chunks),
+            max_draft_rows=self._max_num_batched_tokens - num_decoding - sum(chunks),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import numpy as np
+import numpy.typing as npt
 
 __all__ = ["BlockPool"]
 
@@ -13,23 +14,22 @@ class BlockPool:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._free = list(reversed(range(num_blocks)))
-
-    @property
-    def num_free(self) -> int:
+        self.num_free = num_blocks
         """Blocks nobody holds."""
-        return len(self._free)
+        self._free = np.arange(num_blocks, dtype=np.int32)[::-1].copy()
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens`."""
         return -(-num_tokens // self.block_size)
 
-    def take(self, num_blocks: int) -> list[int] | None:
+    def take(self, num_blocks: int) -> npt.NDArray[np.int32] | None:
         """That many blocks, or None (and nothing taken) where there are fewer."""
-        if num_blocks > len(self._free):
+        if num_blocks > self.num_free:
             return None
-        return [self._free.pop() for _ in range(num_blocks)]
+        self.num_free -= num_blocks
+        return self._free[self.num_free : self.num_free + num_blocks][::-1].copy()
 
-    def give_back(self, block_ids: Iterable[int]) -> None:
+    def give_back(self, block_ids: npt.NDArray[np.int32]) -> None:
         """Return blocks that `take` handed out."""
-        self._free.extend(block_ids)
+        self._free[self.num_free : self.num_free + len(block_ids)] = block_ids
+        self.num_free += len(block_ids)

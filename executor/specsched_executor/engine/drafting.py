@@ -50,13 +50,13 @@ class Drafting:
 
     def observe(self, batch: StepBatch, outcome: PassOutcome) -> None:
         """Tell the drafter what became of its drafts."""
-        drafted = (batch.num_draft_tokens > 0) & ~outcome.verification.faulty.numpy()
+        drafted = (batch.num_draft_tokens > 0) & ~outcome.faulty
         if drafted.any():
             self._drafter.observe(
                 torch.from_numpy(batch.slot_ids[drafted]),
                 torch.from_numpy(batch.generations[drafted]),
-                outcome.verify_lens[drafted],
-                outcome.verification.num_accepted[drafted],
+                torch.from_numpy(outcome.verify_lens[drafted].astype(np.int64)),
+                torch.from_numpy(outcome.num_accepted[drafted].astype(np.int64)),
             )
 
     def draft(self, batch: StepBatch, outcome: PassOutcome, max_tokens: int) -> NewDrafts:
@@ -134,8 +134,9 @@ def _with_features(
     inputs: DraftInput, batch: StepBatch, chosen: Sequence[int], outcome: PassOutcome
 ) -> DraftInput:
     """Add the hidden states of the rows whose tokens are committed: base rows, accepted drafts."""
-    firsts = outcome.query_start_loc.numpy()[:-1]
-    lasts = firsts + batch.num_base_rows + outcome.verification.num_accepted.numpy()
+    num_rows = batch.num_base_rows + outcome.verify_lens
+    firsts = np.cumsum(num_rows) - num_rows
+    lasts = firsts + batch.num_base_rows + outcome.num_accepted
     rows = [np.arange(firsts[index], lasts[index]) for index in chosen]
     counts = np.cumsum([0, *(len(each) for each in rows)])
     committed = np.concatenate(rows)

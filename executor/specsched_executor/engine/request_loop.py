@@ -24,6 +24,7 @@ from specsched_executor.engine.delivery import ABORTED, Delivery
 from specsched_executor.engine.drafting import NewDrafts
 from specsched_executor.engine.fallback import Allowance, FallbackState
 from specsched_executor.engine.forecast import DraftForecast
+from specsched_executor.engine.new_tokens import NewTokens
 from specsched_executor.engine.planning import PlanFacts, build_plan_request
 from specsched_executor.engine.residency import Residency
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
@@ -55,6 +56,7 @@ class RequestLoop(ABC):
         self._columns = columns
         self._pool = pool
         self._delivery = delivery
+        self._new_tokens = NewTokens(columns)
         self._former = BatchFormer(residency, columns, config.max_num_batched_tokens)
         self._fallback = FallbackState(config.fallback, config.max_draft_tokens)
         self._forecast = DraftForecast(config.max_num_seqs)
@@ -192,38 +194,47 @@ class RequestLoop(ABC):
 
     def _commit(self, batch: StepBatch, outcome: PassOutcome) -> None:
         """Take in what a step sampled: in one go for all requests that just go on."""
-        columns, verification = self._columns, outcome.verification
-        token_ids, num_new = verification.token_ids.numpy(), verification.num_accepted.numpy() + 1
-        is_live = columns.hold(batch.slot_ids, batch.generations)  # others ended meanwhile
+        is_live = self._columns.hold(batch.slot_ids, batch.generations)  # others ended meanwhile
+        num_new = outcome.num_accepted + 1
         self._note_cached(batch, is_live, num_new)
-        goes_on = is_live & batch.samples & ~verification.faulty.numpy()
-        goes_on &= columns.surely_go_on(batch.slot_ids, token_ids, num_new)
+        goes_on = is_live & batch.samples & ~outcome.faulty
+        goes_on &= self._new_tokens.surely_go_on(batch.slot_ids, outcome.token_ids, num_new)
         for index in np.flatnonzero(is_live & ~goes_on).tolist():
             goes_on[index] = self._commit_one(batch, outcome, index)
-        slots, num_new = batch.slot_ids[goes_on], num_new[goes_on]
-        kept = columns.append(slots, token_ids[goes_on], num_new)
-        columns.count_drafts(slots, outcome.verify_lens.numpy()[goes_on], num_new - 1)
-        self._counters.num_output_tokens += len(kept)
-        self._delivery.send_all(columns.progress(slots, num_new, kept), columns.taker[slots])
+        slots = batch.slot_ids[goes_on]
+        progress = self._new_tokens.take_in(
+            slots,
+            outcome.token_ids[goes_on],
+            num_new[goes_on],
+            outcome.verify_lens[goes_on],
+            outcome.num_accepted[goes_on],
+        )
+        self._counters.num_output_tokens += len(progress.token_ids)
+        self._delivery.send_all(progress, self._columns.taker[slots])
 
     def _commit_one(self, batch: StepBatch, outcome: PassOutcome, index: int) -> bool:
         """The same of one request that needs a closer look; True where it just goes on, too."""
-        request, verification = batch.requests[index], outcome.verification
-        if verification.faulty[index]:
+        request = batch.requests[index]
+        if outcome.faulty[index]:
             self._fail([request], _UNUSABLE_LOGITS)
             return False
         request.prompt_logprobs += outcome.prompt_logprobs.get(index, ())
         if not batch.samples[index]:
             return False
-        num_accepted = int(verification.num_accepted[index])
-        new_tokens = verification.token_ids[index, : num_accepted + 1].tolist()
+        num_accepted = int(outcome.num_accepted[index])
+        new_tokens = outcome.token_ids[index, : num_accepted + 1].tolist()
         self._columns.note_progress(request)
         num_kept, stop = request.stop_rules.first_stop(new_tokens, request.num_output_tokens)
         if stop is None and request.batched_sink is not None:
             return True
-        slot = batch.slot_ids[index : index + 1]
-        self._columns.append(slot, np.array([new_tokens]), np.array([num_kept]))
-        self._columns.count_drafts(slot, outcome.verify_lens[index].numpy(), num_accepted)
+        one = slice(index, index + 1)
+        self._new_tokens.take_in(
+            batch.slot_ids[one],
+            outcome.token_ids[one],
+            np.array([num_kept]),
+            outcome.verify_lens[one],
+            outcome.num_accepted[one],
+        )
         self._columns.note_progress(request)
         self._counters.num_output_tokens += num_kept
         if stop is not None:

@@ -91,9 +91,9 @@ class Residency:
         if block_ids is None:
             return None
         self._waiting.popleft()
-        request.block_ids = block_ids
         request.slot_id, request.generation = self._slots.take()
         self._columns.enter(request)
+        self._columns.add_blocks(np.array([request.slot_id]), np.array([num_blocks]), block_ids)
         self._holders[request.slot_id] = request
         self._running.append(request)
         self._running_slots = None
@@ -118,24 +118,18 @@ class Residency:
 
     def grow(self, request: ActiveRequest, num_tokens: int) -> bool:
         """Blocks for `num_tokens` from what is free; False (and unchanged) if there are too few."""
-        num_missing = self._pool.blocks_for(num_tokens) - len(request.block_ids)
-        if num_missing <= 0:
-            return True
-        block_ids = self._pool.take(num_missing)
-        if block_ids is None:
-            return False
-        request.block_ids += block_ids
-        self._columns.set_blocks(request)
-        return True
+        return self.grow_all(np.array([request.slot_id]), np.array([num_tokens]))
 
     def grow_all(self, slots: Slots, num_tokens: Slots) -> bool:
         """The same for many requests at once; False (and all unchanged) if there are too few."""
         missing = self.num_missing_blocks(slots, num_tokens)
-        if missing.sum() > self._pool.num_free:
+        num_missing = int(missing.sum())
+        block_ids = self._pool.take(num_missing)
+        if block_ids is None:
             return False
-        short = missing > 0
-        for request, num in zip(self.requests(slots[short]), num_tokens[short], strict=True):
-            self.grow(request, int(num))
+        if num_missing:
+            short = missing > 0
+            self._columns.add_blocks(slots[short], missing[short], block_ids)
         return True
 
     def num_missing_blocks(self, slots: Slots, num_tokens: Slots) -> Slots:
@@ -159,21 +153,18 @@ class Residency:
         self.num_preemptions += 1
 
     def _release(self, request: ActiveRequest) -> None:
-        self._pool.give_back(request.block_ids)
         slot_id = request.slot_id
+        self._pool.give_back(self._columns.take_blocks(slot_id, 0))
         self._slots.give_back(slot_id)
         self._columns.leave(request)
         self._holders[slot_id] = None
         self._running_slots = None
-        request.block_ids = []
         request.slot_id = PAD_SLOT
         self._on_release(slot_id)  # last: should it raise, the slot and the blocks are free
 
     def _shrink(self, request: ActiveRequest) -> None:
         num_needed = self._pool.blocks_for(self._max_num_tokens(request))
-        self._pool.give_back(request.block_ids[num_needed:])
-        del request.block_ids[num_needed:]
-        self._columns.set_blocks(request)
+        self._pool.give_back(self._columns.take_blocks(request.slot_id, num_needed))
 
     def _max_num_tokens(self, request: ActiveRequest) -> int:
         slot = request.slot_id

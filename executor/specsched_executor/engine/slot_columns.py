@@ -12,16 +12,29 @@ import numpy as np
 import numpy.typing as npt
 
 from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.progress import Progress
 from specsched_executor.sampling import alters_logits, has_logit_rules
 
-__all__ = ["SlotColumns", "Slots"]
+__all__ = ["SlotColumns", "Slots", "num_useful_drafts"]
 
 Slots = npt.NDArray[np.int64]
 """Slot ids of some requests, [R]; the answers below are [R] too."""
 NO_TOKEN = -1
 _MAX_STOP_TOKENS = 8
 """Of a request, for them to be looked for in those of all requests at once."""
+
+
+def num_useful_drafts(
+    num_tokens: Any, min_in_flight: Any, max_in_flight: Any, max_total: Any, max_context: Any
+) -> Any:
+    """Drafts of which each could still be output: one place is the bonus token's.
+
+    Launched steps are taken to commit as few tokens as they may: what turns out to stand past the
+    output's end is discarded. None may stand past the context, whatever they commit. Of numbers or
+    arrays, see the columns of these names.
+    """
+    left = max_total - (num_tokens + min_in_flight) - 1
+    room = max_context - (num_tokens + max_in_flight) - 1
+    return np.maximum(np.minimum(left, room), 0)
 
 
 class SlotColumns:
@@ -55,7 +68,7 @@ class SlotColumns:
         has_recorded_outcomes: bool = False,
     ) -> None:
         """max_context_tokens: of a request; what is never reached takes no memory."""
-        self._max_context_tokens = max_context_tokens
+        self.max_context_tokens = max_context_tokens
         self._has_recorded_outcomes = has_recorded_outcomes
 
         def column(dtype: type[np.generic] = np.int64) -> npt.NDArray[Any]:
@@ -135,7 +148,6 @@ class SlotColumns:
             self.num_blocks,
         ):
             progress[slot] = 0
-        self.set_blocks(request)
 
     def _enter_delivery(self, request: ActiveRequest) -> None:
         slot, rules = request.slot_id, request.stop_rules
@@ -168,32 +180,18 @@ class SlotColumns:
         request.num_verified_tokens = int(self.num_verified_tokens[slot])
         request.num_accepted_tokens = int(self.num_accepted_tokens[slot])
 
-    def append(
-        self, slots: Slots, token_ids: npt.NDArray[np.integer[Any]], num_new: Slots
-    ) -> npt.NDArray[np.int32]:
-        """Add the first num_new of token_ids [R, n] to each request; returns them, one after the
-        other."""
-        first = self.num_tokens[slots]
-        offsets = np.arange(token_ids.shape[1])
-        is_new = offsets < num_new[:, None]
-        new: npt.NDArray[np.int32] = token_ids[is_new].astype(np.int32)
-        self.token_ids[np.repeat(slots, num_new), (first[:, None] + offsets)[is_new]] = new
-        self.num_tokens[slots] = first + num_new
-        return new
+    def add_blocks(self, slots: Slots, num_new: Slots, block_ids: npt.NDArray[np.int32]) -> None:
+        """Give each request num_new more blocks, [R], out of block_ids, [sum of num_new]."""
+        first = np.repeat(self.num_blocks[slots] - (np.cumsum(num_new) - num_new), num_new)
+        indexes = first + np.arange(len(block_ids))
+        self.block_tables[np.repeat(slots, num_new), indexes] = block_ids
+        self.num_blocks[slots] += num_new
 
-    def set_blocks(self, request: ActiveRequest) -> None:
-        """Note the blocks that a request holds now: more at the end, or fewer."""
-        slot, num_blocks = request.slot_id, len(request.block_ids)
-        known = self.num_blocks[slot]
-        self.block_tables[slot, known:num_blocks] = request.block_ids[known:]
-        self.num_blocks[slot] = num_blocks
-
-    def count_drafts(
-        self, slots: Slots, num_verified: npt.NDArray[Any], num_accepted: npt.NDArray[Any] | int
-    ) -> None:
-        """Add what became of a step's drafts."""
-        self.num_verified_tokens[slots] += num_verified
-        self.num_accepted_tokens[slots] += num_accepted
+    def take_blocks(self, slot: int, num_left: int) -> npt.NDArray[np.int32]:
+        """Take the blocks from a request that follow its first `num_left`."""
+        blocks: npt.NDArray[np.int32] = self.block_tables[slot, num_left : self.num_blocks[slot]]
+        self.num_blocks[slot] = min(num_left, self.num_blocks[slot])
+        return blocks
 
     # ===================== Questions =====================
 
@@ -207,32 +205,6 @@ class SlotColumns:
         tokens: npt.NDArray[np.int32] = self.token_ids[slot, : self.num_tokens[slot]]
         return tokens
 
-    def surely_go_on(
-        self, slots: Slots, token_ids: npt.NDArray[np.integer[Any]], num_new: Slots
-    ) -> npt.NDArray[np.bool_]:
-        """Whether nothing about the first num_new of token_ids [R, n] but their number matters."""
-        is_long = self.num_tokens[slots] + num_new >= self.max_total_tokens[slots]
-        is_new = np.arange(token_ids.shape[1]) < num_new[:, None]
-        is_stop = np.zeros_like(is_new)
-        for column in self.stop_token_ids[slots].T:
-            is_stop |= token_ids == column[:, None]
-        may_stop = (is_stop & is_new).any(axis=1)
-        go_on: npt.NDArray[np.bool_] = ~(is_long | may_stop | self.is_apart[slots])
-        return go_on
-
-    def progress(self, slots: Slots, num_new: Slots, token_ids: npt.NDArray[np.int32]) -> Progress:
-        """What to tell of requests that have num_new of token_ids, int32 [sum of num_new]."""
-        numbers = np.stack(
-            (
-                self.sink_key[slots],
-                self.output_index[slots],
-                num_new,
-                self.num_verified_tokens[slots],
-                self.num_accepted_tokens[slots],
-            )
-        )
-        return Progress(numbers, token_ids)
-
     def num_pending_tokens(self, slots: Slots) -> Slots:
         """Tokens not in the cache yet: 1, the anchor, while decoding; more inside a prefill."""
         pending: Slots = self.num_tokens[slots] - self.num_cached_tokens[slots]
@@ -244,21 +216,15 @@ class SlotColumns:
         return most
 
     def max_useful_drafts(self, slots: Slots) -> Slots:
-        """Drafts of which each could still be output: one place is the bonus token's.
-
-        Launched steps are taken to commit as few tokens as they may: what turns out to stand past
-        the output's end is discarded. None may stand past the context, whatever they commit.
-        """
-        least = self.num_tokens[slots] + self.min_in_flight_tokens[slots]
-        left: Slots = self.max_total_tokens[slots] - least - 1
-        room: Slots = self._max_context_tokens - self.max_num_tokens(slots) - 1
-        return np.maximum(np.minimum(left, room), 0)
-
-    def surely_end(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        """Whether a launched step commits their last token, whatever that is."""
-        is_last = self.num_tokens[slots] + 1 >= self.max_total_tokens[slots]
-        surely: npt.NDArray[np.bool_] = is_last & (self.max_in_flight_tokens[slots] > 0)
-        return surely
+        """See `num_useful_drafts`."""
+        useful: Slots = num_useful_drafts(
+            self.num_tokens[slots],
+            self.min_in_flight_tokens[slots],
+            self.max_in_flight_tokens[slots],
+            self.max_total_tokens[slots],
+            self.max_context_tokens,
+        )
+        return useful
 
     def num_held_off(self, slots: Slots) -> Slots:
         """How many of the tokens to come may not end the output; below 0: there were more."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from specsched_kernels.allocate_verify_lens import VerifyAllocation, allocate_verify_lens
 
@@ -16,7 +19,6 @@ from specsched_executor.engine.inputs import BatchTensors, model_batch
 from specsched_executor.engine.logprobs import LogprobsOf, OutputRows, PromptRows, are_finite
 from specsched_executor.engine.slot_columns import SlotColumns
 from specsched_executor.sampling import (
-    Verification,
     VerificationInputs,
     suppress_early_stops,
     verify_drafts,
@@ -24,29 +26,29 @@ from specsched_executor.sampling import (
 
 __all__ = ["PassOutcome", "TargetPass"]
 
+Integers = npt.NDArray[np.integer[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
     """What the target made of a batch of R requests.
 
-    verify_lens int64 [R]; query_start_loc int64 [R+1]; verify_ms: forward and sampling. logprobs:
-    of the committed tokens, prompt_logprobs: of the next prompt tokens, where asked for.
-    padded_num_rows: of the captured size that ran; None: exactly the rows.
+    Integers of any width: verify_lens [R]; token_ids [R, k+1], of which num_accepted [R] and one
+    more are committed. faulty: bool [R]. num_rows: that the target ran. verify_ms: forward and
+    sampling. logprobs: of the committed tokens, prompt_logprobs: of the next prompt tokens, where
+    asked for. padded_num_rows: of the captured size that ran; None: exactly the rows.
     """
 
-    verify_lens: torch.Tensor
-    query_start_loc: torch.Tensor
-    verification: Verification
+    verify_lens: Integers
+    token_ids: Integers
+    num_accepted: Integers
+    faulty: npt.NDArray[np.bool_]
+    num_rows: int
     output: TargetOutput
     verify_ms: float
     logprobs: LogprobsOf
     prompt_logprobs: LogprobsOf
     padded_num_rows: int | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """Rows the target ran."""
-        return int(self.query_start_loc[-1])
 
 
 class TargetPass:
@@ -103,9 +105,11 @@ class TargetPass:
         for index, values in prompt_logprobs.items():
             verification.faulty[index] |= not are_finite(values)
         return PassOutcome(
-            verify_lens=inputs.verify_lens,
-            query_start_loc=allocation.query_start_loc.long(),
-            verification=verification,
+            verify_lens=inputs.verify_lens.numpy(),
+            token_ids=verification.token_ids.numpy(),
+            num_accepted=verification.num_accepted.numpy(),
+            faulty=verification.faulty.numpy(),
+            num_rows=int(allocation.query_start_loc[-1]),
             output=output,
             verify_ms=(time.perf_counter() - started) * 1e3,
             logprobs=output_rows.logprobs(verification.token_ids, verification.num_accepted),
