@@ -36,17 +36,17 @@ class PackedLayout:
     def __init__(self, fields: Mapping[str, Field]) -> None:
         self.fields = dict(fields)
         self.starts: dict[str, int] = {}
+        self._row_bytes: dict[str, int] = {}
         end = 0
         for name, field in fields.items():
             self.starts[name] = end
+            self._row_bytes[name] = field.num_bytes // max(field.shape[0], 1)
             end += -(-field.num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         self.num_bytes = max(end, _ALIGNMENT_BYTES)
 
     def end_of(self, name: str, num_rows: int) -> int:
         """Bytes up to and including the first `num_rows` rows of a field."""
-        field = self.fields[name]
-        per_row = field.num_bytes // max(field.shape[0], 1)
-        return self.starts[name] + num_rows * per_row
+        return self.starts[name] + num_rows * self._row_bytes[name]
 
 
 class PackedArrays:

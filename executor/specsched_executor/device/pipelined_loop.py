@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from specsched_executor.device.in_flight import TokensInFlight
 from specsched_executor.device.runner import DeviceRunner, LaunchedStep
 from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.batch import StepBatch
@@ -26,7 +27,7 @@ from specsched_executor.engine.fallback import Allowance
 from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.residency import Residency
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
-from specsched_executor.engine.target_pass import PassOutcome
+from specsched_executor.engine.target_pass import Integers, PassOutcome
 
 __all__ = ["PipelinedLoop"]
 
@@ -57,6 +58,7 @@ class PipelinedLoop(RequestLoop):
         self._runner = runner
         self._host_drafting = host_drafting
         self._in_flight: LaunchedStep | None = None
+        self._tokens_in_flight = TokensInFlight(columns)
 
     @property
     def has_work(self) -> bool:
@@ -85,7 +87,7 @@ class PipelinedLoop(RequestLoop):
         previous = self._in_flight
         launched = self._runner.launch(batch, allowance, weights, lens, previous)
         self._in_flight = launched
-        self._note_launched(launched)
+        self._tokens_in_flight.launch(batch, launched.token_bounds, launched.draft_lens)
         collected = None if previous is None else self._collect(previous)
         self._ask_for_next(batch, allowance)
         if previous is not None and collected is not None:
@@ -112,17 +114,15 @@ class PipelinedLoop(RequestLoop):
     def _collect(self, launched: LaunchedStep) -> tuple[PassOutcome, NewDrafts]:
         """Wait for outputs; their confidences may leave once the next plan has been read."""
         outcome, drafts = self._runner.collect(launched)
-        self._note_collected(launched, outcome)
+        bounds = launched.token_bounds
+        self._tokens_in_flight.collect(launched.batch, bounds, outcome.num_accepted)
         if self._host_drafting is None:
             self._gate.withhold(drafts.rows)
         return outcome, drafts
 
     def _finish(self, launched: LaunchedStep, outcome: PassOutcome, drafts: NewDrafts) -> None:
         batch = launched.batch
-        is_live = self._columns.hold(batch.slot_ids, batch.generations)
-        slots = batch.slot_ids[is_live]
-        for in_flight in (self._columns.min_in_flight_tokens, self._columns.max_in_flight_tokens):
-            in_flight[slots] -= launched.token_bounds[is_live]
+        self._tokens_in_flight.finish(batch, launched.token_bounds)
         self._commit(batch, outcome)
         if self._host_drafting is not None:
             self._host_drafting.observe(batch, outcome)
@@ -144,31 +144,8 @@ class PipelinedLoop(RequestLoop):
         most = min(allowance.next_draft_tokens, self._config.max_draft_tokens)
         return np.where(batch.samples, np.maximum(np.minimum(useful, most), 0), 0)
 
-    def _note_launched(self, launched: LaunchedStep) -> None:
-        """What the launch itself makes true of the requests."""
-        batch, columns = launched.batch, self._columns
-        reached = batch.first_positions + batch.num_base_rows
-        columns.num_cached_tokens[batch.slot_ids] = reached
-        slots, lens = batch.slot_ids[batch.samples], launched.draft_lens[batch.samples]
-        columns.num_cached_tokens[slots] = columns.num_tokens[slots]
-        columns.min_in_flight_tokens[slots] += 1
-        columns.max_in_flight_tokens[slots] += launched.token_bounds[batch.samples]
-        columns.is_anchor_on_device[slots] = True
-        columns.num_draft_tokens[slots] = lens
-        columns.was_offered_draft[slots] = lens > 0
-
-    def _note_collected(self, launched: LaunchedStep, outcome: PassOutcome) -> None:
-        """What the step committed is no longer bounded but known, before it is processed."""
-        batch, columns = launched.batch, self._columns
-        counts = np.where(batch.samples, outcome.num_accepted + 1, 0)
-        is_live = columns.hold(batch.slot_ids, batch.generations)
-        slots = batch.slot_ids[is_live]
-        columns.min_in_flight_tokens[slots] += (counts - batch.samples)[is_live]
-        columns.max_in_flight_tokens[slots] -= (launched.token_bounds - counts)[is_live]
-        launched.token_bounds[:] = counts
-
     def _note_cached(
-        self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Slots
+        self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Integers
     ) -> None:
         """The anchor's own row is part of the step in flight, if the request is."""
         columns, chosen = self._columns, is_live & batch.samples

@@ -13,6 +13,7 @@ from specsched_executor.core import TargetOutput
 from specsched_executor.device.device_step import DeviceStep, StepShape
 from specsched_executor.device.graphs import StepGraphs
 from specsched_executor.device.packed import PackedArrays
+from specsched_executor.device.prior import PriorConfidence
 from specsched_executor.device.slot_rules import SlotRules
 from specsched_executor.device.staging import StagedStep, StagingArea
 from specsched_executor.device.timeline import Timeline, timeline_for
@@ -75,7 +76,7 @@ class DeviceRunner:
         # A step's durations may begin with the end of the one before.
         self._timelines = [timeline_for(step.device) for _ in range(_NUM_BUFFERS + 1)]
         self._num_launched = 0
-        self._prior = _Prior(step.sizes.max_draft_tokens)
+        self._prior = PriorConfidence(step.sizes.max_draft_tokens)
         self._rules = SlotRules(step.rules, columns)
 
     @property
@@ -181,13 +182,12 @@ class DeviceRunner:
     def _new_drafts(self, launched: LaunchedStep) -> NewDrafts:
         """Confidences leave the pinned memory here, for the gate to keep."""
         batch, lens = launched.batch, launched.draft_lens
-        chosen = np.flatnonzero(lens)
+        chosen = slice(None) if lens.all() else np.flatnonzero(lens)
         confidence, ranked = (
-            launched.outputs.numpy(name)[chosen] for name in ("confidence", "ranked")
+            launched.outputs.numpy(name)[: len(lens)][chosen].copy()
+            for name in ("confidence", "ranked")
         )
-        is_none = np.arange(confidence.shape[1]) >= lens[chosen, None]
-        confidence[is_none] = ranked[is_none] = np.nan
-        self._prior.add(ranked)
+        self._prior.add(confidence, ranked, lens[chosen])
         rows = ConfidenceRows(
             source_step_id=batch.step_id,
             slot_id=batch.slot_ids[chosen].astype(np.uint32),
@@ -196,25 +196,3 @@ class DeviceRunner:
             confidence=confidence,
         )
         return NewDrafts(rows, int(lens.sum()), launched.timeline.draft_ms)
-
-
-class _Prior:
-    """Mean of the valid confidences per position, recent steps weighing more; 0.5 before any.
-
-    Fed with the outputs of steps that were collected, so drafts not verified yet never count.
-    """
-
-    _DECAY = 0.95
-
-    def __init__(self, num_positions: int) -> None:
-        self._sum = np.full(num_positions, 0.5)
-        self._count = np.ones(num_positions)
-
-    def add(self, confidence: npt.NDArray[np.float32]) -> None:
-        valid = (confidence >= 0) & (confidence <= 1)
-        self._sum = self._sum * self._DECAY + np.where(valid, confidence, 0.0).sum(axis=0)
-        self._count = self._count * self._DECAY + valid.sum(axis=0)
-
-    @property
-    def mean(self) -> npt.NDArray[np.float32]:
-        return (self._sum / self._count).astype(np.float32)

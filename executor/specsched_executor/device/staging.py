@@ -35,6 +35,7 @@ class StagingArea:
         layout = input_layout(sizes)
         self.arrays = PackedArrays(layout, torch.device("cpu"), is_pinned=is_pinned)
         self._calibration: ConfidenceCalibration | None = None
+        self._requests = (b"", b"")
         self._fields = {name: self.arrays.numpy(name) for name in layout.fields}
 
     def fill(
@@ -62,9 +63,9 @@ class StagingArea:
         self._calibrate(calibration)
         fields["num_ruled"][0] = len(ruled)
         fields["ruled"][: len(ruled)] = ruled
+        if self._is_new(batch):
+            self._fill_parameters(batch, columns)
         for name, values in (
-            ("slot_ids", slots),
-            ("generations", batch.generations),
             ("num_base_rows", batch.num_base_rows),
             ("samples", batch.samples),
             ("draft_limits", draft_limits),
@@ -72,6 +73,30 @@ class StagingArea:
             ("weights", weights),
         ):
             fields[name][:num_requests] = values
+        tables = fields["block_tables"][:num_requests]
+        np.take(columns.block_tables, slots, axis=0, out=tables, mode="clip")
+        num_prompt_tokens = self._fill_prompts(batch, columns)
+        return StagedStep(
+            num_requests,
+            batch.num_other_tokens + budget,
+            num_prompt_tokens > 0,
+            self._num_bytes(num_requests, num_prompt_tokens),
+        )
+
+    def _is_new(self, batch: StepBatch) -> bool:
+        """Whether the requests are others than those of the step that was staged here before."""
+        requests = (batch.slot_ids.tobytes(), batch.generations.tobytes())
+        is_new, self._requests = requests != self._requests, requests
+        return is_new
+
+    def _fill_parameters(self, batch: StepBatch, columns: SlotColumns) -> None:
+        """What of the requests never changes while they hold their slots, and the padding."""
+        fields, slots, num_requests = self._fields, batch.slot_ids, len(batch.slot_ids)
+        fields["generations"][:num_requests] = batch.generations
+        fields["slot_ids"][:num_requests] = slots
+        fields["slot_ids"][num_requests:] = PAD_SLOT
+        for name in ("num_base_rows", "samples"):
+            fields[name][num_requests:] = 0
         for name, column in (
             ("temperature", columns.temperature),
             ("min_p", columns.min_p),
@@ -80,19 +105,8 @@ class StagingArea:
             ("draft_temperature", columns.draft_temperature),
             ("seeds", columns.seed),
             ("keeps_own_sample", columns.keeps_own_sample),
-            ("block_tables", columns.block_tables),
         ):
-            np.take(column, slots, axis=0, out=fields[name][:num_requests], mode="clip")
-        fields["slot_ids"][num_requests:] = PAD_SLOT
-        for name in ("num_base_rows", "samples"):
-            fields[name][num_requests:] = 0
-        num_prompt_tokens = self._fill_prompts(batch, columns)
-        return StagedStep(
-            num_requests,
-            batch.num_other_tokens + budget,
-            num_prompt_tokens > 0,
-            self._num_bytes(num_requests, num_prompt_tokens),
-        )
+            np.take(column, slots, out=fields[name][:num_requests], mode="clip")
 
     def _calibrate(self, calibration: ConfidenceCalibration | None) -> None:
         """Memory keeps it from step to step."""

@@ -9,11 +9,10 @@ import numpy.typing as npt
 from specsched_protocol.compiling import njit
 
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
+from specsched_executor.engine.target_pass import Integers
 from specsched_executor.progress import Progress
 
 __all__ = ["NewTokens"]
-
-Integers = npt.NDArray[np.integer[Any]]
 
 
 class NewTokens:

@@ -27,8 +27,8 @@ from specsched_executor.engine.forecast import DraftForecast
 from specsched_executor.engine.new_tokens import NewTokens
 from specsched_executor.engine.planning import PlanFacts, build_plan_request
 from specsched_executor.engine.residency import Residency
-from specsched_executor.engine.slot_columns import SlotColumns, Slots
-from specsched_executor.engine.target_pass import PassOutcome
+from specsched_executor.engine.slot_columns import SlotColumns
+from specsched_executor.engine.target_pass import Integers, PassOutcome
 
 __all__ = ["RequestLoop"]
 
@@ -246,7 +246,7 @@ class RequestLoop(ABC):
         return False
 
     def _note_cached(
-        self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Slots
+        self, batch: StepBatch, is_live: npt.NDArray[np.bool_], num_new_tokens: Integers
     ) -> None:
         """The rows of the tokens that a step commits, all but the last, are in the cache.
 

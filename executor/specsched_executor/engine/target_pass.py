@@ -24,7 +24,7 @@ from specsched_executor.sampling import (
     verify_drafts,
 )
 
-__all__ = ["PassOutcome", "TargetPass"]
+__all__ = ["Integers", "PassOutcome", "TargetPass"]
 
 Integers = npt.NDArray[np.integer[Any]]
 
