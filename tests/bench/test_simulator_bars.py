@@ -88,7 +88,7 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
                 "standard_error": ratio.error,
             }
         )
-        print(concurrency, name, ratio)
+        print(concurrency, name, ratio, flush=True)
     record_bench(
         f"simulator_throughput_{drafter}", results, decoder="8b", statement=STATEMENT, **settings
     )

@@ -66,17 +66,19 @@ class Scheduler:
         self._survivals = Survivals(k)
         self.draft_length = DraftLength(k, self._survivals)
         self.draft_length.begin(self.table)
-        self._learns = variant.learns_draft_length
+        is_fixed = self.rule.code in (PolicyCode.FIXED, PolicyCode.OFF)  # it asks for no learning
+        self._learns = variant.learns_draft_length and not is_fixed
         self._full = DraftLengthPlan(k, 0, k)
-        self._learns_succession = variant.learns_succession
+        self._learns_succession = variant.learns_succession and not is_fixed
         self._drafts = PriorLearner(k)
         self._workspace = new_workspace(workload.concurrency, k)
 
     def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
         """Decide a step, and the length of the drafts made at its end."""
-        self._survivals.see(step.confidence[step.has_confidence > 0])
-        learned = self.draft_length.plan_for(max(int(step.samples.sum()), 1))
-        plan = learned if self._learns else self._full
+        plan = self._full
+        if self._learns:
+            self._survivals.see(step.confidence[step.has_confidence > 0])
+            plan = self.draft_length.plan_for(max(int(step.samples.sum()), 1))
         length = int(next_draft_tokens(self.rule, step_id, plan, step.confidence.shape[1]))
         if self.rule.fairness > 0.0:
             paces = self.recent.of(slots, generations)
@@ -93,4 +95,5 @@ class Scheduler:
     def learn(self, report: StepReport) -> None:
         """Read the report of a finished step."""
         self.recent.observe(report.slot_id, report.generation, report.num_accepted + 1)
-        self.draft_length.observe(report, self.table)
+        if self._learns:
+            self.draft_length.observe(report, self.table)
