@@ -10,6 +10,7 @@ import torch
 def replay_us(work: Callable[[], object], *, repeats: int, num_replays: int = 40) -> list[float]:
     """Microseconds per call of `work`: a graph of `repeats` calls in a row, `num_replays` times."""
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # which makes what `work` reads
     with torch.cuda.stream(stream):
         for _ in range(3):
             work()

@@ -176,4 +176,4 @@ def test_no_step_synchronises(temperature, sync_error_mode) -> None:
     driver.run()
     stats = driver.loop.stats()
     assert stats.num_failed_steps == 0
-    assert {result.finish_reason for result in results} == {"length"}
+    assert {result.finish_reason for result in results} <= {"length", "stop"}
