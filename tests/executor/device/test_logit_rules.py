@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from specsched_executor.core import GenerationRequest, SamplingParams
 from specsched_executor.device import GraphSizes, judging
 from specsched_executor.drafters import NgramDrafter, NoDrafter
 from specsched_executor.engine.admission import Admission
@@ -16,7 +17,7 @@ from tests.executor.engine.test_exact_sampling import EQUAL, FEATURES, PROMPT, S
 from tests.executor.engine.test_logprobs import check, told
 from tests.executor.engine.test_lossless import SCHEDULES
 from tests.executor.engine.test_stopping import PIECES, Bytes
-from tests.executor.engine.tiny import SilentTransport, config, random_table
+from tests.executor.engine.tiny import Driver, SilentTransport, config, random_table
 
 VOCAB = len(PIECES)
 
@@ -102,6 +103,41 @@ def test_logprobs_beside_rules_are_those_of_the_model():
     history = torch.tensor(prompt + result.token_ids)[len(prompt) - 2 :]
     expected = target(VOCAB, 0).logits[history[:-2], history[1:-1]].log_softmax(-1)
     check(told(result), expected, result.token_ids, num_top=2)
+
+
+def outputs_of_one(driver) -> list[list[int]]:
+    tokens: list[list[int]] = [[], [], []]
+    rules = FEATURES["frequency_penalty"] | FEATURES["logit_bias"]
+    request = GenerationRequest("a", (1, 2, 1), SamplingParams(seed=5, n=3, max_tokens=30, **rules))
+    outputs = driver.admission.accept_all(
+        request, lambda delta: tokens[delta.index].extend(delta.token_ids), arrival=0
+    )
+    for output in outputs:
+        driver.loop.queue(output)
+    driver.run()
+    return tokens
+
+
+@pytest.mark.parametrize("kind", ["ngram", "device"])
+def test_each_output_of_a_request_is_ruled_by_its_own_tokens(kind):
+    expected = outputs_of_one(
+        Driver(host.target(VOCAB, 0), NoDrafter(), SilentTransport(), config())
+    )
+    assert len({tuple(tokens) for tokens in expected}) == 3
+    assert outputs_of_one(driver_of(kind, "verify all")) == expected
+
+
+def test_ruled_requests_do_not_teach():
+    driver = driver_of("device", "verify all")
+    driver.submit([1, 2], seed=1, max_tokens=40, **FEATURES["presence_penalty"])
+    driver.submit([1, 2], seed=1, max_tokens=40)
+    driver.run()
+    teaching = {
+        slot
+        for report in driver.transport.reports
+        for slot in report.slot_id[report.teaches].tolist()
+    }
+    assert teaching == {1}
 
 
 def sampled(feature: str) -> np.ndarray:
