@@ -51,7 +51,12 @@ def serve(executor: assembly.Executor, temperature: float) -> list[int]:
 
     for index in range(NUM_REQUESTS):
         sampling = SamplingParams(
-            temperature=temperature, seed=index, max_tokens=40, ignore_eos=True
+            temperature=temperature,
+            seed=index,
+            max_tokens=40,
+            ignore_eos=True,
+            frequency_penalty=0.2 * (index % 2),
+            min_p=0.02 * (index % 3),
         )
         prompt = (index + 1, 8, 9) * (1 + index)
         executor.engine.submit(GenerationRequest(f"{index}", prompt, sampling), sink_of(index))
