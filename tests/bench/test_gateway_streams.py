@@ -1,8 +1,8 @@
 """What streaming costs the engine's thread, and how far behind its clients are.
 
-An engine stand-in steps every 3 ms and hands each stream one token per step, the step's number; a
-client in another process reads all streams over real gRPC. With the gateway on a thread of the
-engine's process, and in a process of its own.
+An engine stand-in steps every 3 ms and hands each stream one token per step, the step's number;
+clients in other processes read the streams over real gRPC, each over one connection. With the
+gateway on a thread of the engine's process, in a process of its own, and in several.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from specsched_executor.config import ExecutorConfig
+from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
-from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
-from specsched_executor.front_end.outbox import OutboxSink
-from specsched_executor.gateway import GatewayConfig
-from specsched_executor.gateway.counters_servicer import nobody
+from specsched_executor.engine.delivery import Delivery
+from specsched_executor.front_end import FrontEnds
 from specsched_executor.progress import Progress
-from specsched_executor.telemetry import RequestMeter
 
 from tests.bench.conftest import RecordBench
 from tests.bench.recording import percentiles
-from tests.executor.gateway.fakes import MODEL, FakeEngine, WordTokenizer, serving_in_thread
+from tests.executor.front_end.site import Site
+from tests.executor.gateway.fakes import FakeEngine, serving_in_thread
 
 pytestmark = pytest.mark.bench
 
@@ -42,20 +42,40 @@ STREAMS = (1, 16, 64, 256)
 
 READER = """
 import asyncio, sys, time
+import grpc.aio
 import numpy as np
-from specsched_client import AsyncClient
+from smg_grpc_proto import vllm_engine_pb2 as pb
 
-async def read(client):
-    return [(delta.token_ids[-1], time.monotonic()) async for delta in client.stream([3])
-            if delta.token_ids]
+# Replies are parsed at the end: what they cost here must not pass for what they cost there.
+async def read(channel, seen):
+    generate = channel.unary_stream(
+        "/vllm.grpc.engine.VllmEngine/Generate",
+        request_serializer=pb.GenerateRequest.SerializeToString,
+    )
+    request = pb.GenerateRequest(tokenized=pb.TokenizedInput(input_ids=[3]), stream=True)
+    async for reply in generate(request):
+        seen.append((reply, time.monotonic()))
 
 async def main(target, num_streams, path):
-    async with AsyncClient(target) as client:
-        read_all = await asyncio.gather(*(read(client) for _ in range(num_streams)))
-    np.save(path, np.array([seen for stream in read_all for seen in stream]))
+    seen = []
+    async with grpc.aio.insecure_channel(target) as channel:
+        await asyncio.gather(*(read(channel, seen) for _ in range(num_streams)))
+    chunks = [(pb.GenerateResponse.FromString(reply).chunk, at) for reply, at in seen]
+    np.save(path, np.array([(chunk.token_ids[-1], at) for chunk, at in chunks if chunk.token_ids]))
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
 """
+
+
+@dataclass(frozen=True)
+class Arm:
+    """num_processes: front ends of their own; 0: a thread of the engine's process."""
+
+    num_processes: int
+    num_connections: int = 1
+
+
+ARMS = (Arm(0), Arm(1), Arm(4, num_connections=16))
 
 
 class SteppingEngine(FakeEngine):
@@ -64,72 +84,78 @@ class SteppingEngine(FakeEngine):
     def __init__(self, num_streams: int) -> None:
         super().__init__()
         self._num_streams = num_streams
+        self._lock = threading.Lock()
         self.begin_s: list[float] = []
         self.sinks_s: list[float] = []
         self.thread = threading.Thread(target=self._run)
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
-        super().submit(request, sink)
-        if len(self.sinks) == self._num_streams:
-            self.thread.start()
+        with self._lock:  # every front end has a thread of its own here
+            super().submit(request, sink)
+            if len(self.sinks) == self._num_streams:
+                self.thread.start()
 
     def _run(self) -> None:
-        streams = list(self.sinks.items())
-        sinks = list(self.sinks.values())
-        keys = [sink.key for sink in sinks if isinstance(sink, OutboxSink)]
-        numbers = np.zeros((5, len(keys)), dtype=np.int64)
-        numbers[0], numbers[2] = keys, 1
-        takers = {sink.taker: None for sink in sinks if isinstance(sink, OutboxSink)}
+        delivery, batched = Delivery(lambda request: None), []
+        for sink in self.sinks.values():
+            if isinstance(sink, BatchedSink):
+                batched.append(SimpleNamespace(batched_sink=sink, taker=None))
+                delivery.enrol(batched[-1])  # type: ignore[arg-type]
+        takers = np.array([each.taker for each in batched], dtype=np.int64)
+        progress = Progress.empty(len(batched), len(batched))
+        progress.numbers[:] = 0
+        progress.numbers[0], progress.numbers[2] = [each.batched_sink.key for each in batched], 1
         for step in range(NUM_STEPS):
             # Stands for the device at work: the thread waits without the GIL.
             time.sleep(STEP_MS / 1e3)
             begin = time.monotonic()
-            reason = "length" if step == NUM_STEPS - 1 else None
-            if reason is None and keys:  # as the engine's Delivery does
-                progress = Progress(numbers, np.full(len(keys), step, dtype=np.int32))
-                for taker in takers:
-                    taker.take(progress, None)
+            if batched and step < NUM_STEPS - 1:
+                token_ids = np.full_like(progress.token_ids, step)
+                delivery.send_all(Progress(progress.numbers, token_ids), takers)
             else:
-                for request_id, sink in streams:
+                reason = "length" if step == NUM_STEPS - 1 else None
+                for request_id, sink in self.sinks.items():
                     sink(TokenDelta(request_id, (step,), finish_reason=reason))
             self.begin_s.append(begin)
             self.sinks_s.append(time.monotonic() - begin)
 
 
 @contextlib.contextmanager
-def serving_apart(engine: FakeEngine) -> Iterator[str]:
-    """The address of a front end in a process of its own."""
-    tokenizer = WordTokenizer()
-    setup = FrontEndSetup(
-        ExecutorConfig(port=0), GatewayConfig(port=0), MODEL, tokenizer._fast, tokenizer.files()
-    )
+def serving_apart(engine: FakeEngine, num_processes: int) -> Iterator[str]:
+    """The address of front ends in processes of their own."""
 
-    async def start() -> FrontEndProcess:
-        process = FrontEndProcess(engine, setup, nobody, RequestMeter(), lambda: None)
-        await process.start()
-        return process
+    async def start() -> FrontEnds:
+        front_ends = Site(engine).several(num_processes)
+        await front_ends.start()
+        return front_ends
 
     with asyncio.Runner() as runner:
-        process = runner.run(start())
-        yield f"127.0.0.1:{process.port}"
-        runner.run(process.stop(grace_s=1))
+        front_ends = runner.run(start())
+        yield f"127.0.0.1:{front_ends.port}"
+        runner.run(front_ends.stop(grace_s=1))
 
 
-def measure(num_streams: int, *, is_apart: bool, folder: Path) -> dict[str, Any]:
+def measure(num_streams: int, arm: Arm, folder: Path) -> dict[str, Any]:
     engine = SteppingEngine(num_streams)
-    serving = serving_apart if is_apart else serving_in_thread
-    path = folder / "seen.npy"
-    with serving(engine) as target:
-        subprocess.run(
-            [sys.executable, "-c", READER, target, str(num_streams), str(path)], check=True
-        )
+    serving = serving_apart(engine, arm.num_processes) if arm.num_processes else None
+    readers = min(arm.num_connections, num_streams)
+    paths = [folder / f"seen{index}.npy" for index in range(readers)]
+    with serving or serving_in_thread(engine) as target:
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", READER, target, str(num_streams // readers), str(path)]
+            )
+            for path in paths
+        ]
+        assert [process.wait() for process in running] == [0] * readers
         engine.thread.join()
-    steps, seen_s = np.load(path).T
+    steps, seen_s = np.concatenate([np.load(path) for path in paths]).T
     begin_s = np.array(engine.begin_s)[steps.astype(int)]
     late_ms = (seen_s - begin_s)[steps >= NUM_WARM_UP_STEPS] * 1e3
     return {
         "num_streams": num_streams,
-        "front_end": "process" if is_apart else "thread",
+        "num_front_end_processes": arm.num_processes,
+        "num_connections": readers,
         "sinks_us_per_step": percentiles(in_us(engine.sinks_s)),
         "step_period_us": percentiles(in_us(periods(engine.begin_s))),
         "newest_token_late_ms": percentiles(late_ms),
@@ -142,9 +168,7 @@ def test_streams_do_not_set_the_pace(
     num_streams: int, record_bench: RecordBench, tmp_path: Path
 ) -> None:
     """step_period_us - 1000 * STEP_MS is what a step loses to streaming and to the GIL."""
-    results = [
-        measure(num_streams, is_apart=is_apart, folder=tmp_path) for is_apart in (False, True)
-    ]
+    results = [measure(num_streams, arm, tmp_path) for arm in ARMS]
     name = f"gateway_streams_{num_streams}"
     record_bench(name, results, step_ms=STEP_MS, num_steps=NUM_STEPS)
     for each in results:

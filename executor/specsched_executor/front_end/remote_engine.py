@@ -16,10 +16,13 @@ from specsched_protocol.v1 import executor_pb2
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import messages as m
 from specsched_executor.gateway.api import EngineStats
+from specsched_executor.progress import merged
 
 __all__ = ["RemoteEngine"]
 
 _ANSWER_TIMEOUT_S: Final = 30.0
+_MAX_MESSAGES_AT_ONCE: Final = 16
+"""Read before the event loop goes on."""
 
 
 @dataclass(slots=True)
@@ -100,18 +103,28 @@ class RemoteEngine:
         return answer.result(_ANSWER_TIMEOUT_S)
 
     def _read(self) -> None:
+        """Take what has come since the loop was last here: of each output as one delta."""
+        messages: list[Any] = []
+        has_ended = False
         try:
-            self._take(self._connection.recv())
+            while len(messages) < _MAX_MESSAGES_AT_ONCE and self._connection.poll():
+                messages.append(self._connection.recv())
         except (EOFError, OSError):
+            has_ended = True
+        deltas = [message for message in messages if isinstance(message, m.Deltas)]
+        steps = [each.progress for each in deltas if each.progress is not None]
+        if steps:
+            for row in merged(steps).rows():
+                self._advance(*row)
+        for message in messages:
+            self._take(message)
+        if has_ended:
             self.close()
             self._on_end()
 
     def _take(self, message: Any) -> None:
         match message:
-            case m.Deltas():
-                if message.progress is not None:
-                    for row in message.progress.rows():
-                        self._advance(*row)
+            case m.Deltas():  # their progress is taken, none of it comes after what is here
                 for key, delta in message.others:
                     self._pass_on(key, delta)
             case m.Answer():
