@@ -145,20 +145,15 @@ def _measure(
     options: ProfileOptions,
     mark: str,
 ) -> CostProfile:
+    on_device = parts is not None and parts.host_drafter is None
+    # One of its own: what it keeps of made-up requests is no part of those that come.
+    drafter = None if on_device else build_drafter(config, loaded, sizes)
+    draft = None if drafter is None else _draft_run(drafter, loaded, options)
     with progress_bar("measuring the step cost") as progress:
         if parts is not None:
-            on_host = parts.host_drafter
-            draft = None if on_host is None else _draft_run(on_host, loaded, options)
             profile = profile_device(parts, options, mark, draft=draft, progress=progress)
         else:
-            drafter = build_drafter(config, loaded, sizes)
-            profile = profile_model(
-                loaded.model,
-                options,
-                mark,
-                draft=_draft_run(drafter, loaded, options),
-                progress=progress,
-            )
+            profile = profile_model(loaded.model, options, mark, draft=draft, progress=progress)
     if config.profile_dir is not None:
         _keep(profile, config.profile_dir)
     return profile

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from specsched_executor.config import ExecutorConfig
-from specsched_executor.core import GenerationRequest, SamplingParams
+from specsched_executor.core import DraftInput, GenerationRequest, SamplingParams
 from specsched_executor.device.memory import blocks_that_fit
 from specsched_executor.drafters import NoDrafter
 from specsched_executor.engine import Engine
@@ -83,6 +84,19 @@ def test_an_engine_on_a_device_serves_what_one_on_the_host_does(request, kind, c
     assert bool(parts.graphs.num_replays) != config.enforce_eager
 
 
+def first_draft() -> DraftInput:
+    """Of the first request in the first slot, whose history has nothing to look up."""
+    return DraftInput(
+        step_id=1,
+        slot_ids=torch.tensor([0]),
+        generations=torch.tensor([1]),
+        histories=(np.array([5, 6, 7], dtype=np.int32),),
+        max_draft_tokens=torch.tensor([3]),
+        temperatures=torch.zeros(1),
+        seeds=torch.zeros(1, dtype=torch.int64),
+    )
+
+
 def test_costs_are_those_of_graphs_and_of_eager_steps_beyond_them(loaded):
     config = options(capture_sizes=[1, 2, 4, 8])
     sizes = engine_config(config, loaded.config)
@@ -101,6 +115,7 @@ def test_costs_are_those_of_graphs_and_of_eager_steps_beyond_them(loaded):
     assert replayed >= {1, 2, 4, 8}
     assert eager == {9, 12, 16, 32}
     # What is served afterwards finds no trace of it.
+    assert parts.host_drafter.draft(first_draft()).num_draft_tokens.tolist() == [0]
     assert not parts.step.tables.generations.any()
     assert (parts.step.inputs.arrays["slot_ids"] == -1).all()
 
