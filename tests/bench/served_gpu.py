@@ -16,7 +16,7 @@ from specsched_executor.device.device_step import DraftShape, StepShape
 from specsched_executor.device.graphs import StepGraphs
 from specsched_executor.device.pipelined_loop import PipelinedLoop
 from specsched_executor.front_end import FrontEndProcess, FrontEndSetup
-from specsched_executor.model.sparse_mla.layouts import IndexerPlan, step_layout
+from specsched_executor.model.sparse_mla.layouts import step_layout
 from specsched_executor.serve.assembly import Executor, build_executor
 from specsched_executor.serve.facts import gateway_config, served_model
 from specsched_executor.telemetry import RequestMeter
@@ -59,12 +59,12 @@ class ServedGpu:
         engine = self.executor.engine
         wait_until(lambda: engine._num_arrived >= count, timeout_s=START_TIMEOUT_S)
 
-    @property
-    def indexer(self) -> IndexerPlan:
-        """How sparse attention is laid out."""
+    def layout_of_decoding(self, num_requests: int) -> str:
+        """Of the indexer, in a step without prompts. All are alike for certain of one alone."""
         plan = self.executor.loaded.model.attention_plan.indexer
         assert plan is not None
-        return plan
+        chosen = plan.layout(num_requests)
+        return str(step_layout(chosen, has_prompts=False, is_uniform=num_requests == 1))
 
     def totals(self) -> Totals:
         """Of all steps so far, those of its profile included."""
@@ -82,7 +82,7 @@ class ServedGpu:
         replays: Counter[str] = Counter()
         for shape, count in (now.replays - earlier.replays).items():
             if isinstance(shape, StepShape) and not shape.has_prompts:
-                replays[self._layout(shape)] += count
+                replays[self.layout_of_decoding(shape.padded_requests)] += count
         eager = (now.eager - earlier.eager).items()
         decoding = [n for shape, n in eager if not getattr(shape, "has_prompts", False)]
         return {
@@ -90,11 +90,6 @@ class ServedGpu:
             "num_eager_steps": sum(decoding),
             **_counted(now.counters, earlier.counters),
         }
-
-    def _layout(self, shape: StepShape) -> str:
-        is_uniform = shape.uniform_query_len is not None
-        chosen = self.indexer.layout(shape.padded_requests)
-        return str(step_layout(chosen, has_prompts=shape.has_prompts, is_uniform=is_uniform))
 
     @property
     def _graphs(self) -> StepGraphs:

@@ -150,6 +150,11 @@ def serve(setting: Setting, run_dir: Path, **changes: object) -> Served:
     )
 
 
+def acceptance(stats: EngineStats) -> float:
+    """Of the drafts that were verified."""
+    return stats.num_accepted_tokens / max(stats.num_verified_tokens, 1)
+
+
 def test_greedy_tokens_do_not_depend_on_scheduling(tmp_path, setting):
     nothing = serve(setting, tmp_path / "nothing", scheduler="off", fallback="off")
     whole = serve(setting, tmp_path / "all", scheduler="off", fallback=f"fixed({MAX_DRAFT_TOKENS})")
@@ -165,7 +170,8 @@ def test_greedy_tokens_do_not_depend_on_scheduling(tmp_path, setting):
         assert some.backend in LAYOUTS
         assert some.stats.num_planned_steps > 0
         assert not some.stats.num_fallback_steps
-        assert some.stats.num_accepted_tokens > 0
+        # About as good as those without a scheduler: the same drafts of the same histories.
+        assert acceptance(some.stats) > acceptance(whole.stats) / 2
         # Where the policy decided, others than all or none were verified.
         assert some.stats.num_verified_tokens != whole.stats.num_verified_tokens
         assert some.num_replays > 0
