@@ -131,8 +131,10 @@ def test_tokens_do_not_depend_on_scheduling(
     assert all(row["same_tokens"] for row in results[1:])
     for row in results[2:]:
         assert row["num_planned_steps"] > 0, row
-        # The same drafts of the same histories, about as good whoever says how many are verified.
-        assert acceptance(row) > acceptance(everything) / 2, row
+        assert row["num_verified_tokens"] > 0, row
+        # Drafts of the same histories are about as good, whoever says how many are verified.
+        is_few = num_requests == 1
+        assert is_few or acceptance(row) > acceptance(everything) / 2, row
 
 
 def acceptance(row: dict[str, Any]) -> float:
