@@ -143,20 +143,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("*.json"), *folder.glob("*.log")):
         old.unlink()
-    results = []
-    is_quick = options.extent == "quick"
-    for part in parts(folder, is_quick=is_quick, jobs=options.jobs, model=options.model):
-        log = folder / f"{part.name}.log"
-        console.print(f"{part.name} ...", highlight=False)
-        result = run(part, log)
-        results.append(result)
-        if not result.is_success:
-            tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
-            console.print("\n".join(tail), markup=False, highlight=False)
-            console.print(f"all of it: {log}")
+    chosen = parts(
+        folder, is_quick=options.extent == "quick", jobs=options.jobs, model=options.model
+    )
+    results: list[Result] = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the part that runs ends as well
+    with contextlib.suppress(KeyboardInterrupt):
+        results.extend(_reported(part, folder / f"{part.name}.log", console) for part in chosen)
     has_records = gpu_table.main([str(folder)]) == 0
     console.print(_table(results))
+    if len(results) < len(chosen):
+        console.print(f"ended before {chosen[len(results)].name} was through")
+        return 1
     return 0 if has_records and all(result.is_success for result in results) else 1
+
+
+def _reported(part: Part, log: Path, console: Console) -> Result:
+    """Run it, and show where it failed."""
+    console.print(f"{part.name} ...", highlight=False)
+    result = run(part, log)
+    if not result.is_success:
+        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+        console.print("\n".join(tail), markup=False, highlight=False)
+        console.print(f"all of it: {log}")
+    return result
 
 
 if __name__ == "__main__":

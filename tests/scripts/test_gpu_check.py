@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,29 @@ def test_all_parts_run_and_the_table_comes_last(tmp_path, monkeypatch, capsys, f
     assert ("what broke" in said) == fails
     assert said.index("Medians") < said.index("What needs a GPU") < said.rindex("two")
     assert not old.exists()
+
+
+def test_told_to_end_it_shows_what_there_is(tmp_path, monkeypatch, capsys):
+    """By make or a time limit around it, so with SIGTERM."""
+    asked = [Part(name, (), 60.0) for name in ("tests", "one", "two")]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu_check, "parts", lambda *_, **__: asked)
+
+    def run(part: Part, log: Path) -> Result:
+        if part.name == "one":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Result(part, True, "3 passed", 1.0)
+
+    monkeypatch.setattr(gpu_check, "run", run)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert gpu_check.main(["quick", "--folder", str(tmp_path)]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    said = capsys.readouterr().out
+    assert "3 passed" in said
+    assert said.index("What needs a GPU") < said.index("ended before one was through")
+    assert "two" not in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
