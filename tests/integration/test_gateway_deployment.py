@@ -10,7 +10,6 @@ import asyncio
 import http.client
 import json
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from specsched_protocol.tcp import TcpAddress
 
 from tests.certificates import Authority
@@ -31,6 +29,7 @@ from tests.deploy.manifests import FOLDER, containers, find, render
 from tests.executor.gateway.fakes import MODEL, WORDS, AnsweringEngine, serving
 from tests.integration.processes import wait_until
 from tests.integration.test_smg import free_port
+from tests.nginx import nginx
 from tests.repository import ROOT
 
 API_OBJECTS = ROOT / "tests" / "deploy" / "api_objects"
@@ -232,39 +231,11 @@ def reply(question: bytes, known: dict[str, str]) -> bytes:
     return head + asked + record
 
 
-@contextmanager
-def nginx(folder: Path, replaced: dict[str, str], port: int) -> Iterator[None]:
-    """nginx with the component's configuration, in which addresses and paths are `replaced`.
-
-    It listens on `port` when this returns, as it does in a pod before smg starts.
-    """
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("nginx is missing: scripts/setup installs it")
-        pytest.skip("needs nginx: apt-get install nginx-light")
+def configuration() -> str:
+    """What the component has nginx do."""
     objects = render(FOLDER / "overlays" / "mtls")
     (text,) = [each["data"]["nginx.conf"] for each in objects if each["kind"] == "ConfigMap"]
-    for was, now in replaced.items():
-        assert was in text
-        text = text.replace(was, now)
-    (folder / "nginx.conf").write_text(text)
-    as_root = "user root; " if os.geteuid() == 0 else ""
-    command = [program, "-p", folder, "-c", folder / "nginx.conf", "-g", f"{as_root}daemon off;"]
-    with (folder / "nginx.log").open("wb") as log:
-        process = subprocess.Popen(command, stderr=log)
-    try:
-        wait_until(lambda: process.poll() is not None or accepts(port))
-        assert process.poll() is None, (folder / "nginx.log").read_text()
-        yield
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    return text
 
 
 @asynccontextmanager
@@ -291,7 +262,7 @@ async def behind_nginx(folder: Path, *identities: str) -> AsyncIterator[Smg]:
             arguments = container.arguments(FIELDS)
             for was, now in ports.items():
                 arguments = [word.replace(was, now) for word in arguments]
-            with nginx(folder, replaced, int(ports["51000"])):
+            with nginx(folder, configuration(), replaced, int(ports["51000"])):
                 smg = Smg(container.spec, arguments, folder / "smg.log", {})
                 try:
                     yield smg

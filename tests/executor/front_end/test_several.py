@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,6 +21,9 @@ from specsched_protocol.tcp import TcpAddress
 
 from tests.executor.front_end.site import Site
 from tests.executor.gateway.fakes import FakeEngine, eventually
+from tests.integration.test_smg import free_port
+from tests.nginx import nginx
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -178,3 +182,30 @@ async def test_no_other_executor_gets_the_ports(engine: FakeEngine, started: Sta
             Started(engine, **config)
     with pytest.raises(GatewayError, match="address already in use"):
         check_port(GatewayConfig(**taken))
+
+
+async def test_requests_of_one_connection_reach_both_through_nginx(
+    engine: FakeEngine, started: Started, tmp_path: Path
+) -> None:
+    """By itself a connection stays with one; see deploy/nginx/front-ends.conf."""
+    port = free_port()
+    replaced = {
+        "/tmp/": f"{tmp_path}/",
+        "50051": str(started.front_ends.port),
+        "127.0.0.1:50050": f"127.0.0.1:{port}",
+    }
+    text = (ROOT / "deploy" / "nginx" / "front-ends.conf").read_text()
+    with nginx(tmp_path, text, replaced, port):
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            generate = vllm_engine_pb2_grpc.VllmEngineStub(channel).Generate
+            calls, takers = {}, set()
+            for index in range(_MAX_CONNECTIONS):
+                calls[str(index)] = generate(request(str(index)))
+                await engine.received(str(index))
+                takers.add(engine.sinks[str(index)].taker)  # type: ignore[attr-defined]
+                if len(takers) == len(started.front_ends.processes):
+                    break
+            assert len(takers) == 2
+            for name, call in calls.items():
+                engine.emit(name, [5], num_output_tokens=1, finish_reason="length")
+                assert list([reply async for reply in call][-1].complete.output_ids) == [5]
