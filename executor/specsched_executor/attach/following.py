@@ -150,6 +150,12 @@ class Following:
             return tuple(self._info(member) for member in self._election.members)
 
     @property
+    def num_members(self) -> int:
+        """Schedulers attached and ready."""
+        with self._lock:
+            return len(self._election.members)
+
+    @property
     def active_name(self) -> str:
         """Who is followed; empty: nobody."""
         active = self._election.active

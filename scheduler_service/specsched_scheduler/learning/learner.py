@@ -65,6 +65,8 @@ class Learner:
         self.corrector = CostCorrector(profile)
         self.table = profile.compile()
         self._survivals = Survivals(kind.max_draft_tokens)
+        self._seen_by = self.calibrator.calibration
+        self._seen_by_table = self._seen_by.compile()
         self.draft_length = self._new_draft_length()
         self._policy = policy
         self._draft_length_of = {policy: self.draft_length}
@@ -169,9 +171,13 @@ class Learner:
     def _see(self, drafted: DraftedSteps) -> None:
         """How sure these drafts are, as decisions see it."""
         rows = self._survivals.choose(len(drafted.slot_id))
+        if not len(rows):
+            return
+        if self._seen_by is not self.calibrator.calibration:
+            self._seen_by = self.calibrator.calibration
+            self._seen_by_table = self._seen_by.compile()
         of_class = np.where(drafted.is_greedy[rows], GREEDY, SAMPLED)
-        table = self.calibrator.calibration.compile()
-        self._survivals.see(calibrate(table, of_class, drafted.confidence[rows]))
+        self._survivals.see(calibrate(self._seen_by_table, of_class, drafted.confidence[rows]))
 
     def _new_draft_length(self) -> DraftLength:
         draft_length = DraftLength(self.kind.max_draft_tokens, self._survivals)

@@ -32,9 +32,9 @@ _SHORT_INTERVAL_S, _LONG_INTERVAL_S = 0.25, 1.0
 """Between two wake-ups where the planner does not ring, after one that changed decisions, or while
 the load is new, and after some that did not. What a wake-up costs is shared by the steps that came
 since the last one."""
-_REST_PER_WORK = 49.0
-"""Time after a fit, in the CPU time that it took, before the next one: a fiftieth of a core, and of
-the interpreter that the event loop needs too."""
+_REST_PER_WORK = 99.0
+"""Time after a fit, in the CPU time that it took, before the next one: a hundredth of a core, which
+the target's steps may need, and of the interpreter that the event loop needs too."""
 _NICENESS = 10
 """Of the learner's thread above the process's own: learning waits, deciding and serving do not.
 The compiled planner needs no interpreter, so it cannot wait for one that is held up."""
