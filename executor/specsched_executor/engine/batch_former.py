@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ from specsched_executor.engine.residency import Residency
 from specsched_executor.engine.slot_columns import SlotColumns
 
 __all__ = ["BatchFormer"]
-
-_Value = TypeVar("_Value", bound=np.generic)
 
 
 class BatchFormer:
@@ -40,7 +38,10 @@ class BatchFormer:
         num_decoding = len(decoding.slots)
         num_free_rows = self._max_num_batched_tokens - num_decoding
         num_left = num_free_rows - min(int(decoding.num_drafts.sum()), num_free_rows // 2)
-        prefills, chunks = self._prefill_chunks(num_left)
+        prefills: list[ActiveRequest] = []
+        chunks: list[int] = []
+        if decoding.num_filling or self._residency.num_waiting:
+            prefills, chunks = self._prefill_chunks(num_left)
         if not num_decoding and not prefills:
             return None
         return self._batch(step_id, decoding, prefills, chunks)
@@ -90,30 +91,39 @@ class BatchFormer:
         prefills: Sequence[ActiveRequest],
         chunks: Sequence[int],
     ) -> StepBatch:
-        columns, num_decoding = self._columns, len(decoding.slots)
-        filling = np.array([request.slot_id for request in prefills], dtype=np.int64)
-        chunk = np.array(chunks, dtype=np.int64)
-        cached = columns.num_cached_tokens[filling]
-        slot_ids = _join(decoding.slots, filling)
-        is_whole = cached + chunk == columns.num_tokens[filling]
+        num_decoding = len(decoding.slots)
+        fields: tuple[npt.NDArray[Any], ...] = (
+            decoding.slots,
+            decoding.generations,
+            decoding.max_num_tokens - 1,
+            np.ones(num_decoding, dtype=np.int64),
+            decoding.num_drafts,
+            np.ones(num_decoding, dtype=np.bool_),
+        )
+        if prefills:
+            of_prefills = self._prefill_fields(prefills, chunks)
+            fields = tuple(np.concatenate(both) for both in zip(fields, of_prefills, strict=True))
+        slot_ids, generations, first_positions, num_base_rows, num_draft_tokens, samples = fields
         return StepBatch(
             step_id,
             [*self._residency.requests(decoding.slots), *prefills],
             slot_ids=slot_ids,
-            generations=_join(decoding.generations, columns.generation[filling]),
-            first_positions=_join(decoding.max_num_tokens - 1, cached),
-            num_base_rows=_join(np.ones(num_decoding, dtype=np.int64), chunk),
-            num_draft_tokens=_join(decoding.num_drafts, np.zeros_like(filling)),
-            samples=_join(np.ones(num_decoding, dtype=np.bool_), is_whole),
-            teaches=columns.teach(slot_ids),
+            generations=generations,
+            first_positions=first_positions,
+            num_base_rows=num_base_rows,
+            num_draft_tokens=num_draft_tokens,
+            samples=samples,
+            teaches=self._columns.teach(slot_ids),
             max_draft_rows=self._max_num_batched_tokens - num_decoding - sum(chunks),
         )
 
-
-def _join(
-    of_decoding: npt.NDArray[_Value], of_prefills: npt.NDArray[_Value]
-) -> npt.NDArray[_Value]:
-    """Both, one after the other; most steps have no prefill."""
-    if not len(of_prefills):
-        return of_decoding
-    return np.concatenate([of_decoding, of_prefills])
+    def _prefill_fields(
+        self, prefills: Sequence[ActiveRequest], chunks: Sequence[int]
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Of the requests inside a prefill, as StepBatch has them: slot_ids to samples."""
+        columns = self._columns
+        slots = np.array([request.slot_id for request in prefills], dtype=np.int64)
+        chunk = np.array(chunks, dtype=np.int64)
+        cached = columns.num_cached_tokens[slots]
+        is_whole = cached + chunk == columns.num_tokens[slots]
+        return slots, columns.generation[slots], cached, chunk, np.zeros_like(slots), is_whole

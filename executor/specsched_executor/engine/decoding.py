@@ -20,12 +20,14 @@ class Decoding:
     """Requests that have an anchor to run, int64 [R]; no launched step surely ends them.
 
     max_num_tokens: known, and those that launched steps may commit. num_drafts: present and useful.
+    num_filling: how many of the requests that were looked at are inside a prefill.
     """
 
     slots: Slots
     generations: Slots
     max_num_tokens: Slots
     num_drafts: Slots
+    num_filling: int
 
 
 class DecodingFinder:
@@ -39,7 +41,7 @@ class DecodingFinder:
     def find(self, slots: Slots) -> Decoding:
         """Those of the running requests in these slots, in the same order."""
         columns = self._columns
-        num_found = _find(
+        num_found, num_filling = _find(
             slots,
             columns.generation,
             columns.num_tokens,
@@ -51,7 +53,8 @@ class DecodingFinder:
             columns.max_context_tokens,
             self._found,
         )
-        return Decoding(*self._found[:, :num_found].copy())
+        found, generations, max_num_tokens, num_drafts = self._found[:, :num_found].copy()
+        return Decoding(found, generations, max_num_tokens, num_drafts, num_filling)
 
 
 @njit(cache=True)
@@ -67,10 +70,11 @@ def _find(  # noqa: PLR0917 -- the slots, one column after the other
     max_context: Any,
     found: Any,
 ) -> Any:
-    num_found = 0
+    num_found = num_filling = 0
     for slot in slots:
         known, most = num_tokens[slot], max_in_flight[slot]
         num_pending = known - num_cached[slot] + (most > 0)
+        num_filling += num_pending > 1
         surely_ends = most > 0 and known + 1 >= max_total[slot]
         if num_pending != 1 or surely_ends:
             continue
@@ -80,4 +84,4 @@ def _find(  # noqa: PLR0917 -- the slots, one column after the other
         found[2, num_found] = known + most
         found[3, num_found] = min(num_drafts[slot], useful)
         num_found += 1
-    return num_found
+    return num_found, num_filling

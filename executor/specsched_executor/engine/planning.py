@@ -93,6 +93,8 @@ def _next_chunks(
     batch: StepBatch, columns: SlotColumns, num_rows: int
 ) -> tuple[npt.NDArray[np.bool_], int]:
     """Who samples in the next step, [R], and the rows of the chunks of those inside a prefill."""
+    if not batch.num_prefill_tokens and batch.num_sampling == len(batch.samples):
+        return batch.samples, 0
     samples, num_chunk_rows = batch.samples.copy(), 0
     for index in np.flatnonzero(~samples).tolist():
         num_done = batch.first_positions[index] + batch.num_base_rows[index]

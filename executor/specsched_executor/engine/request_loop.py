@@ -161,8 +161,9 @@ class RequestLoop(ABC):
         return self._config.max_draft_tokens * len(batch.requests)
 
     def _observe_drafts(self, batch: StepBatch) -> None:
-        """Learn how often those who had no draft bring one."""
-        self._forecast.observe(batch, self._columns.was_offered_draft[batch.slot_ids])
+        """Learn how often those who had no draft bring one, where that has to be guessed."""
+        if not self._overlaps:
+            self._forecast.observe(batch, self._columns.was_offered_draft[batch.slot_ids])
 
     def _weights(self, batch: StepBatch, allowance: Allowance) -> npt.NDArray[np.float32]:
         """What the drafts of each request are ranked by, [R]: see specsched_protocol.fairness."""
