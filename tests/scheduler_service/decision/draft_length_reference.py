@@ -126,7 +126,10 @@ class _AtLoad:
         self.expected_gain, self.expected_extra = np.diff(gains), np.diff(extras)
         if not self.seen.any():
             fastest = int(np.argmax(self.speed))
-            if self.speed[fastest] > self.speed[self.draft_tokens] * (1.0 + choosing.HYSTERESIS):
+            about = self.speed[fastest] / (1.0 + choosing.HYSTERESIS)
+            if self.speed[0] >= about:
+                self.draft_tokens = 0
+            elif self.speed[self.draft_tokens] < about:
                 self.draft_tokens = fastest
         probed = self.expected_extra[self.draft_tokens : self._next_longer(table)].sum()
         wanted = int(np.ceil(MIN_PROBE_STEPS * max(probed, 0.0) / expectation.PROBE_SHARE))
@@ -216,6 +219,7 @@ class _AtLoad:
         enough = max(choosing.MIN_EVIDENCE, choosing.MIN_EVIDENCE_STEPS * 2.0**self.load)
         is_known = is_clear if is_early else is_clear | (least_seen >= enough)
         needed = np.where(lengths < present, choosing.HYSTERESIS_SHORTER, choosing.HYSTERESIS)
+        needed[0] = 0.0
         needed = np.where(is_early, choosing.EARLY_HYSTERESIS, needed)
         is_better = is_known & (speed > speed[present] * (1.0 + needed))
         if is_better.any():

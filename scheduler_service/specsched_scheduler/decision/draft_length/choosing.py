@@ -14,7 +14,7 @@ __all__ = ["best_length", "fastest_length"]
 
 HYSTERESIS, HYSTERESIS_SHORTER = 0.02, 0.01
 """By what share another length has to be better: of a shorter one all is known, and it needs no
-probes."""
+probes. None at all has to be as good: what the host does for drafts is in no price."""
 MIN_STEPS_APART = 64
 """Steps between two changes at one batch size."""
 EARLY_STEPS_APART, EARLY_HYSTERESIS = 8, 0.05
@@ -27,11 +27,13 @@ MIN_EVIDENCE_CLEAR = 32.0
 
 @njit(cache=True, nogil=True)
 def fastest_length(loads: Any, load: int) -> Any:
-    """Where nothing was seen: the length that is expected to be fastest, the present one if that
-    is about as fast."""
+    """Where nothing was seen: the length that is expected to be fastest, none or else the present
+    one if that is about as fast."""
     fastest, present = np.argmax(loads.speed[load]), loads.draft_tokens[load]
-    is_faster = loads.speed[load, fastest] > loads.speed[load, present] * (1.0 + HYSTERESIS)
-    return fastest if is_faster else present
+    about = loads.speed[load, fastest] / (1.0 + HYSTERESIS)
+    if loads.speed[load, 0] >= about:
+        return np.int64(0)
+    return present if loads.speed[load, present] >= about else fastest
 
 
 @njit(cache=True, nogil=True)
@@ -48,7 +50,9 @@ def best_length(loads: Any, load: int, step_id: int, is_expected: bool) -> Any:
         return best
     for length in range(loads.speed.shape[1]):
         speed = loads.speed[load, length]
-        needed = HYSTERESIS_SHORTER if length < present else HYSTERESIS
+        needed = HYSTERESIS
+        if length < present:
+            needed = HYSTERESIS_SHORTER if length > 0 else 0.0
         if steps_apart < MIN_STEPS_APART:
             needed = EARLY_HYSTERESIS
         if speed <= loads.speed[load, present] * (1.0 + needed) or speed <= best_speed:
