@@ -60,9 +60,7 @@ def main() -> int:
 
 
 def _soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    installations = make_installations(
-        directory, as_trees=options.trees, one_policy=options.one_policy
-    )
+    installations = make_installations(directory, as_trees=options.trees, policy=options.policy)
     executor_options = _executor_options(options)
     sampling = Sampling(temperature=0.0, max_tokens=options.max_tokens, ignore_eos=True)
     rng = random.Random(options.seed)
@@ -219,7 +217,7 @@ def _options() -> argparse.Namespace:
         "--step-times", action="store_true", help="report steps by phase, quiet ones in between"
     )
     parser.add_argument(
-        "--one-policy", action="store_true", help="both versions decide alike: steps are comparable"
+        "--policy", help="of both versions, for steps of the same work; default: one for each"
     )
     parser.add_argument(
         "--any-answer", action="store_true", help="count answers that differ, for a GPU's rounding"

@@ -26,7 +26,6 @@ __all__ = ["Installation", "make_installations"]
 ROOT = Path(__file__).resolve().parents[2]
 NEXT_VERSION = "0.1.1.dev1"
 POLICY = "one-each"
-_FIRST_POLICY = "throughput"
 _COPIED = ("pyproject.toml", "README.md", "LICENSE")
 _FOLDERS = ("protos", "scheduler_service", "executor", "kernels", "clients")
 _POLICY_SOURCE = '''"""A policy that can be told apart: one draft per request."""
@@ -57,18 +56,17 @@ class Installation:
 
 
 def make_installations(
-    directory: Path, *, as_trees: bool = False, one_policy: bool = False
+    directory: Path, *, as_trees: bool = False, policy: str | None = None
 ) -> tuple[Installation, Installation]:
     """Build both wheels from this checkout and install each into an environment of its own.
 
-    as_trees: lay the packages out by copying instead; this interpreter runs them. one_policy: both
-    decide alike, and are told apart by their versions only.
+    as_trees: lay the packages out by copying instead; this interpreter runs them. policy: both
+    decide by it, and are told apart by their versions only.
     """
     make = _lay_out if as_trees else _install
     version = _version((ROOT / "pyproject.toml").read_text())
-    first = make(directory / "blue", "blue", version, _FIRST_POLICY)
-    second_policy = _FIRST_POLICY if one_policy else POLICY
-    second = make(directory / "green", "green", NEXT_VERSION, second_policy)
+    first = make(directory / "blue", "blue", version, policy or "throughput")
+    second = make(directory / "green", "green", NEXT_VERSION, policy or POLICY)
     return first, second
 
 

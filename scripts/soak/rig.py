@@ -86,7 +86,8 @@ class Rig:
         process = self.schedulers[name] = self._spawn(name)
         self._await(lambda: self._decides(name), f"{name} decides", START_TIMEOUT_S, process)
         lane = self.lanes()[name]
-        if (lane.version, lane.policy.name) != (installation.version, installation.policy):
+        policy_name = installation.policy.partition("(")[0]
+        if (lane.version, lane.policy.name) != (installation.version, policy_name):
             raise SoakError(f"{name} is {lane.version} by {lane.policy.name}")
         self.versions.add(lane.version)
 
