@@ -6,10 +6,13 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+
+_FILE_WIDTH: Final = 150
+"""Characters of a line where nobody's terminal bounds it."""
 
 
 def rows_of(record: dict[str, Any]) -> Iterator[tuple[str, str, str, float]]:
@@ -28,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="where `--bench-dir` had records written")
     folder = parser.parse_args(arguments).folder
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_WIDTH)
     paths = sorted(folder.glob("*.json"))
     if not paths:
         console.print(f"{folder} holds no record: is there a GPU that torch can see?")

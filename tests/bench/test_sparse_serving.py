@@ -118,7 +118,7 @@ def test_tokens_do_not_depend_on_scheduling(
             row, tokens = served_tokens(policy, profile="quick", **options)
             results.append(row | {"same_tokens": tokens == expected})
     record_bench(
-        f"sparse_served_tokens_{num_requests}",
+        "sparse_served_alone" if num_requests == 1 else "sparse_served_tokens",
         results,
         preset=TOKENS_PRESET,
         weights="random",
