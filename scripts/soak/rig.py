@@ -82,8 +82,10 @@ class Rig:
 
     def start(self, name: str) -> None:
         """Start a scheduler of that installation and wait until it decides steps."""
-        installation = self._installations[name]
+        installation, log_end = self._installations[name], self._log.stat().st_size
         process = self.schedulers[name] = self._spawn(name)
+        attached = f"{name} is attached"
+        self._await(lambda: self._is_told(name, log_end), attached, START_TIMEOUT_S, process)
         self._await(lambda: self._decides(name), f"{name} decides", START_TIMEOUT_S, process)
         lane = self.lanes()[name]
         policy_name = installation.policy.partition("(")[0]
@@ -159,6 +161,14 @@ class Rig:
 
     def _other(self, name: str) -> str:
         return next(each for each in self._installations if each != name)
+
+    def _is_told(self, name: str, log_end: int) -> bool:
+        """Whether the executor has logged since then that it is attached to `name`: to read that
+        takes none of its time."""
+        with self._log.open("rb") as log:
+            log.seek(log_end)
+            lines = log.read().splitlines()
+        return any(b'"attached to scheduler"' in each and name.encode() in each for each in lines)
 
     def _decides(self, name: str) -> bool:
         lane = self.lanes().get(name)

@@ -133,11 +133,13 @@ class AttachManager:
                     self._dial(candidate)
 
     def _supervise(self) -> None:
-        next_heartbeat = 0.0
+        next_heartbeat = next_comparison = 0.0
         while not self._stopping.wait(self._watch_interval_s()):
-            self._lanes.compare_shadows()
             self._following.tick()
             now = time.monotonic()
+            if now >= next_comparison:
+                next_comparison = now + self._config.compare_ms / 1e3
+                self._lanes.compare_shadows()
             if now >= next_heartbeat:
                 next_heartbeat = now + self._config.heartbeat_ms / 1e3
                 self._send_heartbeats()

@@ -89,4 +89,5 @@ class AttachConfig:
     handshake_timeout_ms: int = 120_000
     max_message_bytes: int = 4 << 20
     supervise_ms: int = 20
+    compare_ms: int = 100  # each time a step is late by some 0.1 ms
     supervision: SupervisionConfig = field(default_factory=SupervisionConfig)

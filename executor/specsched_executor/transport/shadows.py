@@ -23,8 +23,8 @@ from specsched_executor.transport.step_prices import verify_ms_by_rows
 
 __all__ = ["ShadowReader"]
 
-_MAX_WAITING = 2
-"""A comparison takes interpreter time, which the engine needs too."""
+_MAX_WAITING = 1
+"""A comparison takes interpreter time, which the engine needs too: two in a row delay a step."""
 
 
 class ShadowReader:
