@@ -25,7 +25,7 @@ from tests.bench.simulator.workload import Workload
 STATEMENT = "A simulation: an instrument for choosing, not evidence about the product."
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 THROUGHPUT, FULL_DRAFTS = Variant("throughput"), Variant("throughput", learns_draft_length=False)
-OLD_SURVIVALS = Variant("throughput", learns_succession=False)
+OLD_SURVIVALS = Variant("throughput", anticipates=False)
 FAIR = [Variant(f"throughput(fairness={alpha})") for alpha in (1, 2, 4)]
 
 
@@ -99,7 +99,7 @@ def test_bench_learned_features(record_bench):
     settings = {"rounds": 8, "num_seeds": 4}
     machine = load_machine("8b", "block")
     results = [*_fairness(machine, settings), *_slo(machine, settings), *_length(machine, settings)]
-    results += _succession(settings)
+    results += _anticipation(settings)
     for result in results:
         print(result)
     record_bench("simulator_features", results, decoder="8b", statement=STATEMENT, **settings)
@@ -129,7 +129,7 @@ def _slo(machine, settings):
         yield {"feature": "slo", "bound_ms": bound_ms, "kept": kept.mean, "error": kept.error}
 
 
-def _succession(settings):
+def _anticipation(settings):
     for drafter in ("block", "lookup"):
         machine = load_machine("8b", drafter)
         for concurrency in (1, 4, 16, 64):
@@ -140,7 +140,7 @@ def _succession(settings):
             )
             ratio = Spread.of(speeds(found) / speeds(other))
             yield {
-                "feature": "how drafts follow one another",
+                "feature": "anticipation",
                 "drafter": drafter,
                 "concurrency": concurrency,
                 "against": str(OLD_SURVIVALS),

@@ -8,7 +8,6 @@ import numpy as np
 from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._order import Choice
-from specsched_scheduler.decision.anticipation import pull_share
 from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, Workspace
 
@@ -107,23 +106,18 @@ def _update_running_mean(prior: RunningMean, workspace: Workspace) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _emit_row(  # noqa: PLR0917 - single arrays, or it would not be inlined
-    values: Any, length: int, weight: float, out: Any, survivals: Any, mean: Any, pull: Any
-) -> Any:
+def _emit_row(values: Any, length: int, weight: float, out: Any, survivals: Any) -> Any:
     """Append a row's positive gains to `out` (a prefix, for survival never rises); its survivals.
 
-    values and survivals may be the same memory. mean, pull: float64 [k], see `anticipation`.
-    Returns (number of positive gains, survival sum).
+    values and survivals may be the same memory. Returns (number of positive gains, survival sum).
     """
-    survival, expected, survival_sum, num_gains = 1.0, 1.0, 0.0, 0
+    survival, survival_sum, num_gains = 1.0, 0.0, 0
     for position in range(length):
         survival = survival * values[position]
-        pulled = survival + pull[position] * (mean[position] - survival)
-        expected = min(expected, pulled)
-        gain = weight * expected
-        survivals[position] = expected
+        gain = weight * survival
+        survivals[position] = survival
         out[position] = gain
-        survival_sum += expected
+        survival_sum += survival
         num_gains += gain > 0.0
     return num_gains, survival_sum
 
@@ -154,25 +148,15 @@ def _count_above(step: StepInput, max_verify_len: int, threshold: float, surviva
 
 
 @njit(cache=True, nogil=True)
-def collect_gains(  # noqa: PLR0917 - nopython code has no keywords worth their cost
-    step: StepInput,
-    max_verify_len: int,
-    threshold: float,
-    num_anticipating: int,
-    prior: RunningMean,
-    workspace: Workspace,
+def collect_gains(
+    step: StepInput, max_verify_len: int, threshold: float, prior: RunningMean, workspace: Workspace
 ) -> Any:
     """Gains of the step; workspace.survival[r] holds the survivals of row r.
 
     Rows that need the prior wait until it has seen the valid values of this step. threshold: above
-    1 it counts nothing. num_anticipating: N for survivals as anticipated, 0 for those told. Helpers
-    called per row take single arrays, or they would not be inlined.
+    1 it counts nothing. Helpers called per row take single arrays, or they would not be inlined.
     """
     max_draft_tokens = step.confidence.shape[1]
-    mean, pull = prior.survival, workspace.pull
-    share = pull_share(num_anticipating) if num_anticipating > 0 else 0.0
-    for position in range(max_draft_tokens):
-        pull[position] = share * prior.pull[position]
     position_sum, position_count = workspace.position_sum, workspace.position_count
     position_sum[:] = 0.0
     position_count[:] = 0.0
@@ -191,7 +175,7 @@ def collect_gains(  # noqa: PLR0917 - nopython code has no keywords worth their 
             continue
         weight = _sane_weight(step.weight[row])
         out, survivals = workspace.gain[num_gains:], workspace.survival[row]
-        row_gains, row_sum = _emit_row(values, length, weight, out, survivals, mean, pull)
+        row_gains, row_sum = _emit_row(values, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     _update_running_mean(prior, workspace)
@@ -203,7 +187,7 @@ def collect_gains(  # noqa: PLR0917 - nopython code has no keywords worth their 
         num_repaired += _repair_row(values, present, is_absent, prior.mean, survivals)
         length, weight = min(present, max_verify_len), _sane_weight(step.weight[row])
         out = workspace.gain[num_gains:]
-        row_gains, row_sum = _emit_row(survivals, length, weight, out, survivals, mean, pull)
+        row_gains, row_sum = _emit_row(survivals, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     num_above = 0

@@ -27,7 +27,7 @@ def decide(
     prior: the running mean of earlier steps, updated in place; None: the step stands alone. Raises
     PolicyError where the policy's answer makes no sense.
     """
-    step = StepView(inputs, table, prior, anticipates=policy.anticipates)
+    step = StepView(inputs, table, prior)
     choice = policy.decide(step)
     limit = min(step.num_drafts(choice.max_verify_len), inputs.max_budget)
     budget = min(choice.budget, limit)

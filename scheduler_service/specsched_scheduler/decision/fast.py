@@ -156,10 +156,9 @@ def decide_step(
     cap = min(int(policy.parameter), NO_CAP) if policy.code == FIXED else NO_CAP
     batch = summarise_batch(step)
     threshold = policy.parameter if policy.code == THRESHOLD else np.inf
-    is_ours = policy.code in (THROUGHPUT, SLO)
-    num_anticipating = batch.num_sampling if is_ours else 0
-    gains = collect_gains(step, cap, threshold, num_anticipating, prior, workspace)
-    objective = _objective_of(table, batch, step, step.num_prefill_tokens if is_ours else 0)
+    gains = collect_gains(step, cap, threshold, prior, workspace)
+    leaves_out = policy.code in (THROUGHPUT, SLO)
+    objective = _objective_of(table, batch, step, step.num_prefill_tokens if leaves_out else 0)
     whole_step = _objective_of(table, batch, step, 0)
     bound_flags = 0
     if (policy.code <= GREEDY_CAUSAL or policy.code == SLO) and table.has_model:

@@ -5,9 +5,8 @@
     price(B) = max(table(B) + context_ms, table(B) / 10)
     ratio(B) = (W + sum of the B largest gains) / price(B)
 
-`throughput` and `slo` take survivals as anticipated, see `decision.anticipation`. Sums in float64:
-W in row order, gains in rank order. Only positive gains count: a draft that cannot survive is never
-worth a row, not even a free one. Rank: gain, then position, then row.
+Sums in float64: W in row order, gains in rank order. Only positive gains count: a draft that cannot
+survive is never worth a row, not even a free one. Rank: gain, then position, then row.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from specsched_scheduler.decision.anticipation import anticipate
 from specsched_scheduler.decision.cost import BOUND_MARGIN, MIN_PRICE_MS, CostTable
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, new_running_mean
@@ -124,17 +122,11 @@ class StepView:
     """
 
     def __init__(
-        self,
-        inputs: DecisionInputs,
-        table: CostTable,
-        prior: RunningMean | None = None,
-        *,
-        anticipates: bool = False,
+        self, inputs: DecisionInputs, table: CostTable, prior: RunningMean | None = None
     ) -> None:
         self.inputs = inputs
         self.table = table
         self.repaired = repair(inputs, prior)
-        self._prior = prior if anticipates else None
 
     @property
     def has_model(self) -> bool:
@@ -144,10 +136,7 @@ class StepView:
     @cached_property
     def survival(self) -> Floats:
         """float64 [R, k]; 0 where there is no draft."""
-        survival = np.cumprod(self.repaired.confidence, axis=1, dtype=np.float64)
-        if self._prior is not None:
-            known = self._prior.survival, self._prior.pull
-            survival = anticipate(survival, self.num_sampling, *known)
+        survival = np.cumprod(self.repaired.confidence, axis=1)
         return np.where(self.repaired.is_present, survival, 0.0)
 
     @cached_property

@@ -24,25 +24,21 @@ NUM_BUCKETS = 1024
 
 
 class RunningMean(NamedTuple):
-    """What earlier drafts tell of each draft position.
+    """Mean confidence of each draft position over the steps seen so far.
 
-    mean, num_samples: float64 [k], of the confidences seen so far; where nothing valid was seen yet
-    they are 0.5 and 0. Both are updated in place by every decision, so that a fresh one gives the
-    stateless answer. survival, pull: float64 [k], how far drafts survive on average, and how far
-    survivals are pulled there, see `decision.anticipation`; 0 where nothing was learned of it.
+    mean, num_samples: float64 [k]; where nothing valid was seen yet they are 0.5 and 0.
+    Both are updated in place by every decision, so that a fresh one gives the stateless answer.
     """
 
     mean: npt.NDArray[np.float64]
     num_samples: npt.NDArray[np.float64]
-    survival: npt.NDArray[np.float64]
-    pull: npt.NDArray[np.float64]
 
 
 class Workspace(NamedTuple):
     """Scratch memory for steps of at most R requests with k draft positions, n = R * k.
 
     gain, ordered: float64 [n + k]; key: uint16 [n + k]; survival: float64 [R, k]; pending: int32
-    [R]; position_sum, position_count, pull: float64 [k]. Per bucket of gains,
+    [R]; position_sum, position_count: float64 [k]. Per bucket of gains,
     [NUM_BUCKETS]: bucket_count int64, bucket_sum float64; bucket_rank int64 and bucket_base
     float64, how many gains and what sum lie before it; bucket_slot int64, where its gains go in
     `ordered`; bucket_state int8.
@@ -55,7 +51,6 @@ class Workspace(NamedTuple):
     pending: npt.NDArray[np.int32]
     position_sum: npt.NDArray[np.float64]
     position_count: npt.NDArray[np.float64]
-    pull: npt.NDArray[np.float64]
     bucket_count: npt.NDArray[np.int64]
     bucket_sum: npt.NDArray[np.float64]
     bucket_rank: npt.NDArray[np.int64]
@@ -66,8 +61,7 @@ class Workspace(NamedTuple):
 
 def new_running_mean(max_draft_tokens: int) -> RunningMean:
     """The state before any confidence was seen."""
-    num_samples, survival, pull = np.zeros((3, max_draft_tokens))
-    return RunningMean(np.full(max_draft_tokens, 0.5), num_samples, survival, pull)
+    return RunningMean(mean=np.full(max_draft_tokens, 0.5), num_samples=np.zeros(max_draft_tokens))
 
 
 def new_workspace(max_requests: int, max_draft_tokens: int) -> Workspace:
@@ -81,7 +75,6 @@ def new_workspace(max_requests: int, max_draft_tokens: int) -> Workspace:
         pending=np.zeros(max_requests + 1, dtype=np.int32),
         position_sum=np.zeros(max_draft_tokens),
         position_count=np.zeros(max_draft_tokens),
-        pull=np.zeros(max_draft_tokens),
         bucket_count=np.zeros(NUM_BUCKETS, dtype=np.int64),
         bucket_sum=np.zeros(NUM_BUCKETS),
         bucket_rank=np.zeros(NUM_BUCKETS, dtype=np.int64),

@@ -1,8 +1,9 @@
-"""How far the survivals of a request's draft tell those of its next one.
+"""How far a draft tells of the one that follows it.
 
-By position, over pairs of drafts that follow one another, as they were calibrated:
+By position, over pairs of drafts of a request that follow one another, survivals as calibrated and
+relative to the mean of the request's last drafts, as in decision.anticipation:
 
-    slope[j] = covariance(survival before, survival after) / variance(survival before)
+    slope[j] = covariance(before - own, after - own) / variance(before - own)
     pull[j] = (1 - slope[j]) * n[j] / (n[j] + 64)
 
 n pairs were seen. Survivals stand in for outcomes: those are known only as far as drafts were
@@ -17,7 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.anticipation import Anticipation, no_anticipation
+from specsched_scheduler.decision.anticipation import (
+    OwnDrafts,
+    new_own_drafts,
+    note_own_draft,
+    survivals_of,
+)
 from specsched_scheduler.decision.calibration import (
     GREEDY,
     SAMPLED,
@@ -25,7 +31,7 @@ from specsched_scheduler.decision.calibration import (
     calibrate_rows,
 )
 from specsched_scheduler.learning.calibration.parameters import Calibration
-from specsched_scheduler.learning.pairing import DraftedSteps, row_of
+from specsched_scheduler.learning.pairing import DraftedSteps
 
 __all__ = ["Succession", "SuccessionState"]
 
@@ -36,51 +42,59 @@ _MEMORY = 2048.0
 _TRUST = 64.0
 """Pairs after which a slope is half believed."""
 _MIN_VARIANCE = 1e-9
-"""Below it all drafts are alike, and there is nothing to pull."""
+"""Below it all drafts of a request are alike, and there is nothing to pull."""
 _MIN_CHANGE = 0.01
+_NO_STEP = -2
 
 
 class SuccessionState(NamedTuple):
     """Averages by position, float64 [k].
 
-    survival: mean of drafts that follow one. variance, covariance: about it, of the drafts before,
-    and of those with the ones that follow. evidence: pairs that they rest on, at most what is
-    remembered.
+    variance: of the drafts before about their request's own mean; covariance: of those with the
+    drafts that follow. evidence: pairs that they rest on, at most what is remembered.
     """
 
-    survival: Floats
     variance: Floats
     covariance: Floats
     evidence: Floats
 
 
+class _Newest(NamedTuple):
+    """By slot: survivals of the newest draft, float64 [S, k], how many there are, int64 [S], and
+    the step at whose end it was made, int64 [S]."""
+
+    survival: Floats
+    length: npt.NDArray[np.int64]
+    step_id: npt.NDArray[np.int64]
+
+
 class Succession:
     """Learns from the drafts of one executor. One thread.
 
-    anticipation: what decisions are to go by; replaced by `update`, never changed.
+    pull: float64 [k], what decisions are to go by; replaced by `update`, never changed.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
-        self.anticipation = no_anticipation(max_draft_tokens)
-        self._state = SuccessionState(*np.zeros((4, max_draft_tokens)))
-        self._last: DraftedSteps | None = None
+        self.pull = np.zeros(max_draft_tokens)
+        self._state = SuccessionState(*np.zeros((3, max_draft_tokens)))
+        self._own, self._newest = _room_for(1, max_draft_tokens)
         self._calibration = Calibration.identity(max_draft_tokens)
         self._table = self._calibration.compile()
 
     def observe(self, drafted: DraftedSteps, calibration: Calibration) -> None:
         """Take in the drafts of more steps; those of a step and the next make pairs."""
-        steps = drafted if self._last is None else self._last.followed_by(drafted)
-        num_steps = len(steps.source_step_id)
-        if num_steps > 0:
-            self._last = steps.since(num_steps - 1)
-            _follow(steps, _survivals(steps, self._compiled(calibration)), self._state)
+        if not len(drafted.slot_id):
+            return
+        self._grow(int(drafted.slot_id.max()) + 1)
+        calibrated = _calibrated(drafted, self._compiled(calibration))
+        _follow(drafted, calibrated, self._own, self._newest, self._state)
 
     def update(self) -> bool:
-        """Renew `anticipation`; whether it changed by what may count."""
-        known = _anticipation(self._state)
-        if np.abs(np.stack(known) - np.stack(self.anticipation)).max(initial=0.0) < _MIN_CHANGE:
+        """Renew `pull`; whether it changed by what may count."""
+        known = _pull(self._state)
+        if np.abs(known - self.pull).max(initial=0.0) < _MIN_CHANGE:
             return False
-        self.anticipation = known
+        self.pull = known
         return True
 
     def state(self) -> SuccessionState:
@@ -90,7 +104,7 @@ class Succession:
     def restore(self, state: SuccessionState) -> None:
         """Go on from what was learned elsewhere, here forgotten."""
         self._state = SuccessionState(*(each.copy() for each in state))
-        self.anticipation = _anticipation(self._state)
+        self.pull = _pull(self._state)
 
     def _compiled(self, calibration: Calibration) -> CalibrationTable:
         """Its table; it seldom changes."""
@@ -98,54 +112,65 @@ class Succession:
             self._calibration, self._table = calibration, calibration.compile()
         return self._table
 
+    def _grow(self, num_slots: int) -> None:
+        """Have room for so many slots."""
+        num_known = len(self._own.generation)
+        if num_slots <= num_known:
+            return
+        own, newest = _room_for(2 * num_slots, len(self.pull))
+        for bigger, known in zip((*own, *newest), (*self._own, *self._newest), strict=True):
+            bigger[:num_known] = known
+        self._own, self._newest = own, newest
 
-def _anticipation(state: SuccessionState) -> Anticipation:
+
+def _room_for(num_slots: int, max_draft_tokens: int) -> tuple[OwnDrafts, _Newest]:
+    newest = _Newest(
+        np.zeros((num_slots, max_draft_tokens)),
+        np.zeros(num_slots, dtype=np.int64),
+        np.full(num_slots, _NO_STEP, dtype=np.int64),
+    )
+    return new_own_drafts(num_slots, max_draft_tokens), newest
+
+
+def _pull(state: SuccessionState) -> Floats:
     varies = state.variance > _MIN_VARIANCE
     slope = np.where(varies, state.covariance / np.where(varies, state.variance, 1.0), 1.0)
-    trust = state.evidence / (state.evidence + _TRUST)
-    return Anticipation(
-        survival=np.minimum.accumulate(state.survival),
-        pull=(1.0 - slope.clip(0.0, 1.0)) * trust,
-    )
+    pull: Floats = (1.0 - slope.clip(0.0, 1.0)) * state.evidence / (state.evidence + _TRUST)
+    return pull
 
 
-def _survivals(steps: DraftedSteps, calibration: CalibrationTable) -> Floats:
-    """float64 [m, k]; NaN from the first position on that has no probability."""
+def _calibrated(steps: DraftedSteps, calibration: CalibrationTable) -> npt.NDArray[np.float32]:
     of_class = np.where(steps.is_greedy, GREEDY, SAMPLED).astype(np.uint8)
     calibrated = np.empty_like(steps.confidence)
     calibrate_rows(calibration, of_class, len(calibrated), steps.confidence, calibrated)
-    is_valid = (calibrated >= 0.0) & (calibrated <= 1.0)
-    survivals: Floats = np.cumprod(np.where(is_valid, calibrated, np.nan), axis=1, dtype=np.float64)
-    return survivals
+    return calibrated
 
 
 @njit(cache=True, nogil=True)
-def _follow(steps: Any, survival: Any, state: Any) -> None:
-    """Add the pairs of DraftedSteps to SuccessionState."""
-    for step in range(1, len(steps.source_step_id)):
-        if steps.source_step_id[step] != steps.source_step_id[step - 1] + 1:
-            continue
-        begin, end = steps.row_begin[step - 1], steps.row_begin[step]
-        place = begin
-        for row in range(end, steps.row_begin[step + 1]):
-            found = row_of(steps, begin, end, place, steps.slot_id[row], steps.generation[row])
-            if found >= 0:
-                _add(survival[found], survival[row], state)
-                place = found + 1
+def _follow(steps: Any, confidence: Any, own: Any, newest: Any, state: Any) -> None:
+    """Add the pairs of DraftedSteps, of calibrated confidences, to SuccessionState."""
+    survival = np.empty(confidence.shape[1])
+    for step in range(len(steps.source_step_id)):
+        step_id = steps.source_step_id[step]
+        for row in range(steps.row_begin[step], steps.row_begin[step + 1]):
+            slot, generation = np.int64(steps.slot_id[row]), np.int64(steps.generation[row])
+            length = survivals_of(confidence[row], len(survival), survival)
+            is_next = newest.step_id[slot] == step_id - 1 and own.generation[slot] == generation
+            if is_next:
+                both = min(length, newest.length[slot])
+                _add(own.survival[slot], newest.survival[slot], survival, both, state)
+            note_own_draft(own, slot, generation, survival[:length])
+            newest.survival[slot, :length] = survival[:length]
+            newest.length[slot], newest.step_id[slot] = length, step_id
 
 
 @njit(cache=True, nogil=True)
-def _add(before: Any, after: Any, state: Any) -> None:
-    """Add a pair, as far as both drafts reach."""
-    for position in range(len(before)):
-        if np.isnan(before[position]) or np.isnan(after[position]):
-            return
-        if state.evidence[position] == 0.0:
-            state.survival[position] = (before[position] + after[position]) / 2.0
+def _add(own: Any, before: Any, after: Any, length: int, state: Any) -> None:
+    """Add a pair of drafts, as far as both reach. own: mean up to the first of them."""
+    for position in range(length):
         state.evidence[position] = min(state.evidence[position] + 1.0, _MEMORY)
         share = 1.0 / state.evidence[position]
-        off_before = before[position] - state.survival[position]
-        off_after = after[position] - state.survival[position]
+        off_before = before[position] - own[position]
+        off_after = after[position] - own[position]
         state.variance[position] += share * (off_before * off_before - state.variance[position])
         state.covariance[position] += share * (off_before * off_after - state.covariance[position])
-        state.survival[position] += share * off_after

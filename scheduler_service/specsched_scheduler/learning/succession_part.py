@@ -1,6 +1,6 @@
 """How drafts follow one another in the document of learned state.
 
-    {"positions": [{"survival": ..., "variance": ..., "covariance": ..., "evidence": ...}] (k)}
+    {"positions": [{"variance": ..., "covariance": ..., "evidence": ...}] (k)}
 
 The numbers are those of learning.succession.
 """
@@ -21,7 +21,6 @@ __all__ = ["SuccessionPart", "SuccessionPosition"]
 class SuccessionPosition(Strict):
     """One draft position."""
 
-    survival: Annotated[float, Field(ge=0, le=1)]
     variance: Annotated[float, Field(ge=0, le=1)]
     covariance: Annotated[float, Field(ge=-1, le=1)]
     evidence: Annotated[float, Field(ge=0, le=2**53)]

@@ -14,10 +14,8 @@ import numpy.typing as npt
 from specsched_protocol.compiling import njit
 from specsched_protocol.shm.atomics import load_acquire, load_relaxed, store_relaxed, store_release
 
-from specsched_scheduler.decision.anticipation import Anticipation
 from specsched_scheduler.decision.calibration import CalibrationTable
 from specsched_scheduler.decision.cost import CostTable
-from specsched_scheduler.decision.workspace import RunningMean
 
 __all__ = [
     "LearnedBuffers",
@@ -26,7 +24,6 @@ __all__ = [
     "calibration_of",
     "cost_of",
     "new_learned",
-    "prior_of",
     "publish_learned",
     "take_probe",
     "take_publication",
@@ -48,23 +45,22 @@ _NUM_NUMBERS = 6
 
 
 class Lesson(NamedTuple):
-    """What decisions go by that can be learned."""
+    """What decisions go by that can be learned. pull: float64 [k], see decision.anticipation."""
 
     calibration: CalibrationTable
     cost: CostTable
-    anticipation: Anticipation
+    pull: npt.NDArray[np.float64]
 
 
 class LearnedBuffers(NamedTuple):
     """Two of each of what is learned, of one shape; first axis: the buffer.
 
-    words: int64 [3]. numbers: float64 [2, 6]. The rest as in Anticipation, CalibrationTable and
-    CostTable.
+    words: int64 [3]. numbers: float64 [2, 6]. pull: float64 [2, k]. The rest as in CalibrationTable
+    and CostTable.
     """
 
     words: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.float64]
-    survival: npt.NDArray[np.float64]
     pull: npt.NDArray[np.float64]
     values: npt.NDArray[np.float64]
     is_active: npt.NDArray[np.uint8]
@@ -80,7 +76,7 @@ class LearnedBuffers(NamedTuple):
 
 def new_learned(lesson: Lesson) -> LearnedBuffers:
     """Buffers that hold this."""
-    calibration, cost, anticipation = lesson
+    calibration, cost, pull = lesson
 
     def twice(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.ascontiguousarray(np.stack([values, values]))
@@ -88,8 +84,7 @@ def new_learned(lesson: Lesson) -> LearnedBuffers:
     return LearnedBuffers(
         words=np.zeros(_NUM_WORDS, dtype=np.int64),
         numbers=twice(_numbers(cost)),
-        survival=twice(anticipation.survival),
-        pull=twice(anticipation.pull),
+        pull=twice(pull),
         values=twice(calibration.values),
         is_active=twice(calibration.is_active),
         is_identity=np.full(2, calibration.is_identity, dtype=np.int64),
@@ -112,14 +107,13 @@ def publish_learned(learned: LearnedBuffers, lesson: Lesson) -> bool:
 
     Raises ValueError for a table of another shape.
     """
-    calibration, cost, anticipation = lesson
+    calibration, cost, pull = lesson
     buffer = int(_free_buffer(learned))
     if buffer < 0:
         return False
     learned.numbers[buffer] = _numbers(cost)
     learned.is_identity[buffer] = calibration.is_identity
-    for name in ("survival", "pull"):
-        getattr(learned, name)[buffer] = getattr(anticipation, name)
+    learned.pull[buffer] = pull
     for name in ("values", "is_active"):
         getattr(learned, name)[buffer] = getattr(calibration, name)
     for name in (
@@ -208,14 +202,6 @@ def cost_of(learned: Any, buffer: int) -> Any:
         numbers[_PROFILED_CONTEXT],
         _as_int64(numbers[_HAS_MODEL]),
         numbers[_NOISE],
-    )
-
-
-@njit(cache=True, nogil=True)
-def prior_of(learned: Any, buffer: int, prior: Any) -> Any:
-    """A RunningMean, the loop's own, with what a buffer says of drafts that follow one another."""
-    return RunningMean(
-        prior.mean, prior.num_samples, learned.survival[buffer], learned.pull[buffer]
     )
 
 

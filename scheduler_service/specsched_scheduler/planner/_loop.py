@@ -32,6 +32,7 @@ from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._applied import (
+    anticipated,
     as_probe,
     calibrated,
     draft_tokens_of,
@@ -51,7 +52,6 @@ from specsched_scheduler.planner._latency import bucket_of
 from specsched_scheduler.planner._learned import (
     calibration_of,
     cost_of,
-    prior_of,
     take_probe,
     take_publication,
 )
@@ -95,6 +95,7 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
         if settings.rule.code == _PYTHON:
             state.calibrated[:] = confidence
             return NEEDS_PYTHON
+        confidence = anticipated(settings.rule, learned.pull[buffer], confidence, state)
         request = state.request
         probed = probed_budget(learned.words, settings.rule.code, request)
         step = StepInput(
@@ -111,8 +112,7 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
             draft_tokens,
         )
         rule = settings.rule if probed < 0 else use_all(settings.rule, memory.layout)
-        cost, prior = cost_of(learned, buffer), prior_of(learned, buffer, state.prior)
-        plan = decide_step(rule, step, cost, prior, state.workspace)
+        plan = decide_step(rule, step, cost_of(learned, buffer), state.prior, state.workspace)
         if probed >= 0:
             plan = as_probe(plan)
             take_probe(learned.words)

@@ -16,7 +16,6 @@ from specsched_protocol.shm.lane import heartbeat_ns
 from specsched_protocol.shm.plan_area import latest_publication
 from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 
-from specsched_scheduler.decision.anticipation import no_anticipation
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.finished import FinishedSteps
@@ -103,7 +102,7 @@ class Planner:
         self._is_stopping = False
         self._began_ns = time.monotonic_ns()
         k = executor.layout.max_draft_tokens
-        self._lesson = Lesson(identity_table(k), cost_model.compile(), no_anticipation(k))
+        self._lesson = Lesson(identity_table(k), cost_model.compile(), np.zeros(k))
         learned = new_learned(self._lesson)
         self._inputs = _Inputs(self._settings(policy), learned, policy.decide)
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)

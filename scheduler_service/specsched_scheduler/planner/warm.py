@@ -9,7 +9,6 @@ import numpy as np
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
-from specsched_scheduler.decision.anticipation import no_anticipation
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.codes import ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
@@ -55,7 +54,7 @@ def _plan_once(policy: PolicySelection) -> None:
         planner.drain_confidences()
         planner.ask_probe(0)
         k = model.max_draft_tokens
-        planner.publish(Lesson(identity_table(k), _COST_MODEL.compile(), no_anticipation(k)))
+        planner.publish(Lesson(identity_table(k), _COST_MODEL.compile(), np.zeros(k)))
     finally:
         planner.stop()
 

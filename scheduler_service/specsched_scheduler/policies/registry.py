@@ -35,7 +35,7 @@ class BuiltPolicy:
 
     @property
     def anticipates(self) -> bool:
-        """Whether it takes survivals as anticipated: the others take them as they were told."""
+        """Whether it takes confidences as anticipated: the others take them as they were told."""
         return self.rule.code in (PolicyCode.THROUGHPUT, PolicyCode.SLO)
 
     def decide(self, step: StepView) -> PolicyChoice:

@@ -183,9 +183,8 @@ class LearningThread:
 
     def _publish(self) -> None:
         calibration = self._learner.calibrator.calibration
-        lesson = Lesson(
-            calibration.compile(), self._learner.table, self._learner.succession.anticipation
-        )
+        learner = self._learner
+        lesson = Lesson(calibration.compile(), learner.table, learner.succession.pull)
         if not self._planner.publish(lesson):
             return  # no step was decided since the last time
         self._must_publish = False

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision import PolicyCode
+from specsched_scheduler.decision import PolicyCode, new_running_mean
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
     DraftLengthPlan,
@@ -18,7 +18,7 @@ from specsched_scheduler.decision.draft_length import (
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.step import StepInput, StepPlan
 from specsched_scheduler.decision.workspace import new_workspace
-from specsched_scheduler.learning.prior import PriorLearner
+from specsched_scheduler.learning.anticipator import Anticipator
 from specsched_scheduler.policies import build_policy
 
 from tests.bench.simulator.machine import Machine
@@ -31,16 +31,16 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Variant:
-    """What is compared: a policy, and what it learns: the draft length, or it is always k; and how
-    drafts follow one another."""
+    """What is compared: a policy, whether the draft length is learned or always k, and whether
+    confidences are made to tell of the drafts that follow."""
 
     policy: str
     learns_draft_length: bool = True
-    learns_succession: bool = True
+    anticipates: bool = True
 
     def __str__(self) -> str:
         left_out = "" if self.learns_draft_length else ", full drafts"
-        return f"{self.policy}{left_out}{'' if self.learns_succession else ', old survivals'}"
+        return f"{self.policy}{left_out}{'' if self.anticipates else ', old survivals'}"
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ class Scheduler:
         is_fixed = self.rule.code in (PolicyCode.FIXED, PolicyCode.OFF)  # it asks for no learning
         self._learns = variant.learns_draft_length and not is_fixed
         self._full = DraftLengthPlan(k, 0, k)
-        self._learns_succession = variant.learns_succession and not is_fixed
-        self._drafts = PriorLearner(k)
+        self._anticipates = variant.anticipates and build_policy(variant.policy).anticipates
+        self._anticipator = Anticipator(workload.concurrency, k)
+        self._prior = new_running_mean(k)
         self._workspace = new_workspace(workload.concurrency, k)
 
     def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
@@ -85,10 +86,14 @@ class Scheduler:
             fair = fair_weights(step.weight, paces, self.rule.fairness)
             step = step._replace(weight=fair.astype(np.float32))
         step = step._replace(next_draft_tokens=length)
-        if self._learns_succession:
-            seen = step.has_confidence > 0
-            self._drafts.observe(step_id, slots[seen], generations[seen], step.confidence[seen])
-        decided = decide_step(self.rule, step, self.table, self._drafts.prior, self._workspace)
+        if self._anticipates:
+            seen, num_sampling = step.has_confidence > 0, len(slots)
+            drafts = slots[seen], generations[seen], step.confidence[seen]
+            told = self._anticipator.anticipate(step_id, *drafts, num_sampling)
+            confidence = step.confidence.copy()
+            confidence[seen] = told
+            step = step._replace(confidence=confidence)
+        decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
         bound = step.num_other_tokens if self.rule.code == PolicyCode.SLO else None
         return Plan(decided, length, bound)
 

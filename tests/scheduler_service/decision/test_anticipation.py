@@ -3,29 +3,99 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from specsched_scheduler.decision.anticipation import anticipate
+from specsched_scheduler.decision.anticipation import (
+    OwnDrafts,
+    anticipate_rows,
+    new_own_drafts,
+    note_own_draft,
+)
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.decide import decide
-from specsched_scheduler.decision.inputs import DecisionInputs, DecisionOutcome
-from specsched_scheduler.decision.workspace import RunningMean, new_running_mean
+from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.policies.registry import build_policy
 
 K = 7
-SURVIVAL = np.array([0.62, 0.4, 0.26, 0.18, 0.12, 0.08, 0.06])
+NO_PULL, MUCH = np.zeros(K), np.full(K, 0.6)
+
+Floats = npt.NDArray[np.floating]
 
 
-def step(confidence: np.ndarray) -> DecisionInputs:
-    num_requests = len(confidence)
-    return DecisionInputs(
-        confidence=confidence,
-        num_draft_tokens=np.full(num_requests, K),
-        has_confidence=np.ones(num_requests, dtype=bool),
-        samples=np.ones(num_requests, dtype=bool),
-        weight=np.ones(num_requests),
-        context_tokens=np.zeros(num_requests, dtype=np.int64),
-        num_other_tokens=num_requests,
-    )
+def anticipated(
+    own: OwnDrafts, confidence: Floats, pull: Floats, *, num_sampling: int = 1, generation: int = 1
+) -> Floats:
+    """Of requests in the first slots; rows are as long as they have numbers."""
+    given = confidence.astype(np.float32)
+    num_rows = len(given)
+    num_valid = np.isfinite(given).sum(axis=1)
+    of = np.arange(num_rows), np.full(num_rows, generation)
+    out = np.empty_like(given)
+    return anticipate_rows(own, pull, *of, num_valid, num_rows, num_sampling, given, out)
+
+
+def by_definition(own: list[Floats], pull: Floats, num_sampling: int) -> Floats:
+    """own: survivals of a request's drafts, [k] each, oldest first."""
+    mean = own[0].copy()
+    for count, survival in enumerate(own[1:], start=2):
+        mean += (survival - mean) / min(count, 8)
+    pulled = own[-1] + 2 / (num_sampling + 1) * pull * (mean - own[-1])
+    return np.minimum.accumulate(pulled)
+
+
+@pytest.mark.parametrize("num_sampling", [1, 5, 64])
+def test_survivals_are_pulled_towards_those_of_the_last_drafts(num_sampling: int) -> None:
+    rng, own = np.random.default_rng(1), new_own_drafts(2, K)
+    pull, seen = np.linspace(0.9, 0.2, K), ([], [])
+    for _ in range(20):
+        confidence = rng.uniform(0.1, 1.0, (2, K))
+        told = anticipated(own, confidence, pull, num_sampling=num_sampling)
+        for row, drafts in enumerate(seen):
+            drafts.append(np.cumprod(confidence[row]))
+            expected = by_definition(drafts, pull, num_sampling)
+            np.testing.assert_allclose(np.cumprod(told[row]), expected, rtol=1e-4)
+
+
+def test_confidences_stay_as_they_are_where_nothing_was_learned() -> None:
+    own, rng = new_own_drafts(3, K), np.random.default_rng(2)
+    for _ in range(5):
+        confidence = rng.uniform(0.0, 1.0, (3, K)).astype(np.float32)
+        np.testing.assert_array_equal(anticipated(own, confidence, NO_PULL), confidence)
+
+
+def test_the_first_draft_of_a_request_is_all_that_is_known_of_it() -> None:
+    own, confidence = new_own_drafts(1, K), np.full((1, K), 0.5)
+    anticipated(own, np.full((1, K), 0.9), MUCH)
+    told = anticipated(own, confidence, MUCH, generation=2)
+    np.testing.assert_array_equal(told, confidence.astype(np.float32))
+
+
+def test_impossible_and_missing_values_pass_through() -> None:
+    own = new_own_drafts(2, K)
+    confidence = np.full((2, K), 0.5, dtype=np.float32)
+    anticipated(own, np.full((2, K), 0.9), MUCH)
+    confidence[0, 3:] = np.nan
+    confidence[1, 2] = 7.0
+    told = anticipated(own, confidence, MUCH)
+    np.testing.assert_array_equal(told[0, 3:], confidence[0, 3:])
+    np.testing.assert_array_equal(told[1, 2:], confidence[1, 2:])
+    assert (told[0, :3] > 0.5).all()
+    assert np.isfinite(own.survival).all()
+
+
+def test_survival_never_rises_along_a_draft() -> None:
+    own = new_own_drafts(1, K)
+    anticipated(own, np.full((1, K), 0.95), MUCH)
+    told = anticipated(own, np.full((1, K), 0.1), np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]))
+    assert ((told >= 0.0) & (told <= 1.0)).all()
+
+
+def test_a_short_draft_leaves_what_is_known_of_later_positions() -> None:
+    own = new_own_drafts(1, 3)
+    note_own_draft(own, 0, 1, np.array([0.9, 0.8, 0.7]))
+    note_own_draft(own, 0, 1, np.array([0.5]))
+    assert own.survival[0].tolist() == [0.7, 0.8, 0.7]
+    assert own.num_drafts[0].tolist() == [2, 1, 1]
 
 
 def table() -> CostTable:
@@ -34,54 +104,23 @@ def table() -> CostTable:
     return CostModel({rows: [ms] for rows, ms in sizes.items()}, 2048).compile()
 
 
-def knowing(pull: float) -> RunningMean:
-    mean, num_samples, *_ = new_running_mean(K)
-    return RunningMean(mean, num_samples, SURVIVAL, np.full(K, pull))
+def test_a_bad_draft_of_one_request_does_not_cut_its_next_one() -> None:
+    own = new_own_drafts(1, K)
+    for _ in range(7):
+        anticipated(own, np.full((1, K), 0.7), MUCH)
+    bad = np.full((1, K), 0.25)
+    budgets = [_budget(confidence) for confidence in (bad, anticipated(own, bad, MUCH))]
+    assert budgets == [3, K]
 
 
-def decided(inputs: DecisionInputs, policy: str, pull: float) -> DecisionOutcome:
-    return decide(inputs, build_policy(policy), table(), knowing(pull))
-
-
-@pytest.mark.parametrize("policy", ["throughput", "slo(40)"])
-def test_a_bad_draft_of_one_request_does_not_cut_its_next_one(policy: str) -> None:
-    bad = step(np.full((1, K), 0.25))
-    assert decided(bad, policy, pull=0.0).budget == 3
-    assert decided(bad, policy, pull=0.5).budget == K
-
-
-@pytest.mark.parametrize("policy", ["ratio", "greedy-causal", "threshold(0.1)", "fixed(3)"])
-def test_other_policies_take_confidences_as_they_are(policy: str) -> None:
-    inputs = step(np.full((3, K), 0.25))
-    told, pulled = decided(inputs, policy, 0.0), decided(inputs, policy, 0.9)
-    assert (told.budget, told.expected_tokens) == (pulled.budget, pulled.expected_tokens)
-
-
-def test_for_many_requests_nearly_nothing_changes() -> None:
-    inputs = step(np.random.default_rng(1).uniform(0.1, 1.0, (256, K)))
-    told, pulled = decided(inputs, "throughput", 0.0), decided(inputs, "throughput", 0.6)
-    assert pulled.budget == pytest.approx(told.budget, rel=0.03)
-    assert pulled.expected_tokens == pytest.approx(told.expected_tokens, rel=0.01)
-
-
-def test_one_request_is_pulled_by_all_that_its_drafts_do_not_tell() -> None:
-    survival = np.cumprod(np.full((1, K), 0.5), axis=1)
-    pull = np.full(K, 0.6)
-    np.testing.assert_allclose(
-        anticipate(survival, 1, SURVIVAL, pull), 0.4 * survival + 0.6 * SURVIVAL
+def _budget(confidence: Floats) -> int:
+    inputs = DecisionInputs(
+        confidence=confidence,
+        num_draft_tokens=np.array([K]),
+        has_confidence=np.array([True]),
+        samples=np.array([True]),
+        weight=np.ones(1),
+        context_tokens=np.zeros(1, dtype=np.int64),
+        num_other_tokens=1,
     )
-    half = anticipate(survival, 3, SURVIVAL, pull)
-    np.testing.assert_allclose(half, 0.7 * survival + 0.3 * SURVIVAL)
-
-
-def test_survival_never_rises_along_a_draft() -> None:
-    pull = np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0])
-    expected = anticipate(np.full((1, K), 0.1), 1, SURVIVAL, pull)
-    assert (np.diff(expected) <= 0.0).all()
-    outcome = decide(
-        step(np.full((2, K), 0.1)),
-        build_policy("throughput"),
-        table(),
-        RunningMean(*new_running_mean(K)[:2], SURVIVAL, pull),
-    )
-    assert outcome.verify_lens.sum() == outcome.budget
+    return decide(inputs, build_policy("throughput"), table()).budget

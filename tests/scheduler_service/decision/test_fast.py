@@ -54,19 +54,9 @@ def run(
     )
 
 
-def learned_before(max_draft_tokens: int) -> RunningMean:
-    """What is known of drafts that follow one another: survivals are pulled, unevenly."""
-    mean, num_samples, *_ = new_running_mean(max_draft_tokens)
-    positions = np.arange(max_draft_tokens)
-    return RunningMean(mean, num_samples, 0.7 ** (positions + 1), 0.9 - 0.4 * (positions % 3))
-
-
-def assert_same(
-    inputs: DecisionInputs, policy: BuiltPolicy, table: CostTable, *, knows: bool = False
-) -> StepPlan:
-    new = learned_before if knows else new_running_mean
-    plan = run(inputs, policy, table, new(inputs.max_draft_tokens))
-    outcome = decide(inputs, policy, table, new(inputs.max_draft_tokens))
+def assert_same(inputs: DecisionInputs, policy: BuiltPolicy, table: CostTable) -> StepPlan:
+    plan = run(inputs, policy, table)
+    outcome = decide(inputs, policy, table)
     assert plan.budget == outcome.budget
     assert plan.max_verify_len == (
         NO_CAP if outcome.max_verify_len is None else outcome.max_verify_len
@@ -82,8 +72,7 @@ def assert_same(
 @settings(max_examples=300, deadline=None)
 @given(steps(), st.sampled_from(POLICIES), st.sampled_from([np.float32, np.float64]))
 def test_small_steps_agree(step: Step, text: str, dtype: type) -> None:
-    for knows in (False, True):
-        assert_same(step.inputs(dtype), build_policy(text), step.cost().compile(), knows=knows)
+    assert_same(step.inputs(dtype), build_policy(text), step.cost().compile())
 
 
 @settings(max_examples=250, deadline=None)

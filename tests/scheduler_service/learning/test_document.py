@@ -29,7 +29,6 @@ LOAD = ("entries", 0, "draft_length", "loads", 0)
 _POSITION = {"gain": 0.0, "extra": 0.0, "evidence": 0, "num_seen": 0}
 PAIRS = ("entries", 0, "succession", "positions", 1)
 SUCCESSION = SuccessionState(
-    survival=np.array([0.6, 0.4, 0.3]),
     variance=np.array([0.1, 0.08, 0.05]),
     covariance=np.array([0.05, 0.04, -0.01]),
     evidence=np.array([4096.0, 4096.0, 12.0]),
@@ -157,7 +156,7 @@ def test_an_entry_is_for_its_own_kind_of_executor():
         ),
         (("entries", 0, "succession", "positions"), [], "succession.positions has 0 values"),
         ((*PAIRS, "variance"), -0.1, "succession.positions.1.variance"),
-        ((*PAIRS, "survival"), 1.5, "succession.positions.1.survival"),
+        ((*PAIRS, "covariance"), 1.5, "succession.positions.1.covariance"),
         ((*LOAD, "draft_tokens"), K + 1, "draft_length.loads.0.draft_tokens is 4"),
         ((*LOAD, "positions"), [], "draft_length.loads.0.positions has 0 values"),
         ((*LOAD, "positions", 1, "gain"), 1.5, "loads.0.positions.1.gain"),

@@ -11,7 +11,6 @@ import pytest
 from specsched_protocol.plan import NO_BUDGET_CAP, FallbackReason
 from specsched_protocol.shm import ABI_VERSION, RegionError, plan_arrays
 from specsched_protocol.shm.plan_arrays import NUM_REQUESTS
-from specsched_scheduler.decision.anticipation import Anticipation
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.codes import DecisionFlags, ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
@@ -70,14 +69,16 @@ def test_drafts_are_as_long_as_is_planned_for_their_batch_size(rig: Rig):
 
 def test_what_was_learned_of_drafts_in_a_row_counts_from_the_next_decision_on(rig: Rig):
     planner = rig.attach()
-    told, mean = 0.9 ** np.arange(1, K + 1), np.linspace(0.5, 0.2, K)
-    learned = Anticipation(survival=mean, pull=np.full(K, 0.8))
-    before = rig.plan(make_request(7), make_rows(5))
-    assert before.expected_tokens == pytest.approx(3 * (1 + told.sum()), 1e-5)
-    assert planner.publish(Lesson(identity_table(K), FLAT.compile(), learned))
-    after = rig.plan(make_request(8), make_rows(6))
-    pulled = told + 0.8 * 2 / (3 + 1) * (mean - told)
+    first, second = (level ** np.arange(1, K + 1) for level in (0.9, 0.3))
+    before = rig.plan(make_request(7), make_rows(5, confidence=0.9))
+    assert before.expected_tokens == pytest.approx(3 * (1 + first.sum()), 1e-5)
+    assert planner.publish(Lesson(identity_table(K), FLAT.compile(), np.full(K, 0.8)))
+    after = rig.plan(make_request(8), make_rows(6, confidence=0.3))
+    pulled = second + 0.8 * 2 / (3 + 1) * ((first + second) / 2 - second)
     assert after.expected_tokens == pytest.approx(3 * (1 + pulled.sum()), 1e-5)
+    planner.set_policy(PolicySelection(2, PolicyCode.RATIO))
+    told = rig.plan(make_request(9), make_rows(7, confidence=0.3))
+    assert told.expected_tokens == pytest.approx(3 * (1 + second.sum()), 1e-5)
 
 
 def test_a_cap_per_request_never_exceeds_the_draft_positions(rig: Rig):

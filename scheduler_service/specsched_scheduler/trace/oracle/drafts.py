@@ -17,10 +17,11 @@ from specsched_scheduler.decision.cost import CostTable
 from specsched_scheduler.decision.decide import decide
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.reference import draft_ms, verify_ms
+from specsched_scheduler.decision.workspace import new_running_mean
+from specsched_scheduler.learning.anticipator import Anticipator
 from specsched_scheduler.learning.calibration.observations import Observations
 from specsched_scheduler.learning.calibration.offline import held_out_survival
 from specsched_scheduler.learning.errors import TraceError
-from specsched_scheduler.learning.prior import PriorLearner
 from specsched_scheduler.policies import BuiltPolicy
 
 from .step import OracleStep, share_out
@@ -59,10 +60,17 @@ def steps_of_drafts(
     confidence = _conditional(survival)
     is_draft = np.isfinite(recorded.logit)
     num_drafts, told = is_draft.sum(axis=1), np.where(is_draft, confidence, np.nan)
-    learner = PriorLearner(recorded.max_draft_tokens)
+    prior = new_running_mean(recorded.max_draft_tokens)
+    anticipator = Anticipator(num_requests, recorded.max_draft_tokens)
     for step_id, (now, before) in enumerate(_walk(recorded.group, num_requests)):
+        known, seen = np.flatnonzero(before >= 0), confidence[before]
+        if policy.anticipates:
+            requests = known, recorded.group[before[known]]
+            seen[known] = anticipator.anticipate(
+                step_id, *requests, told[before[known]], num_requests
+            )
         inputs = DecisionInputs(
-            confidence=confidence[before],
+            confidence=seen,
             num_draft_tokens=num_drafts[now],
             has_confidence=before >= 0,
             samples=np.ones(num_requests, dtype=np.bool_),
@@ -70,9 +78,7 @@ def steps_of_drafts(
             context_tokens=np.full(num_requests, int(table.profiled_context)),
             num_other_tokens=num_requests,
         )
-        decision = decide(inputs, policy, table, learner.prior)
-        known = np.flatnonzero(before >= 0)
-        learner.observe(step_id, known, recorded.group[before[known]], told[before[known]])
+        decision = decide(inputs, policy, table, prior)
         cap = _NO_CAP if decision.max_verify_len is None else decision.max_verify_len
         rows = num_requests + np.arange(int(num_drafts[now].sum()) + 1)
         drafting = draft_ms(table, num_requests, recorded.max_draft_tokens)
