@@ -39,6 +39,7 @@ def test_intervals_lie_within_one_phase_and_are_compared_with_the_quiet_ones(tmp
     assert found["swap"]["p99_to_quiet"] == pytest.approx(
         {"interval": 2.0, "device": 3.0}, abs=0.01
     )
+    assert found["swap"]["p99_to_quiet_95"] == pytest.approx([2.0, 2.0], abs=0.01)
     assert found["quiet"]["p99_to_quiet"] == pytest.approx({"interval": 1.0, "device": 1.0})
 
 
