@@ -88,6 +88,7 @@ def test_an_executor_serves_on_a_gpu(tmp_path, drafter, is_eager, temperature):
                 max_num_batched_tokens=64,
                 max_context_tokens=SMALL.max_context_tokens,
                 scheduler="in-process",
+                policy="fixed(4)",  # by their price drafts on the host may not be worth it
                 profile="quick",
                 port=0,
                 run_dir=tmp_path / "run",
