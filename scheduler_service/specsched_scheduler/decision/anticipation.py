@@ -5,7 +5,7 @@ request they tell only a part: it may go well where the last one went badly. So 
 towards the mean of the request's last drafts,
 
     pulled[r, j] = survival[r, j] + share * pull[j] * (own[r, j] - survival[r, j])
-    expected[r, j] = min(expected[r, j - 1], pulled[r, j])         share = 2 / (N + 1)
+    expected[r, j] = min(expected[r, j - 1], pulled[r, j])         share = 1 / N
 
 own[r, j] is the mean over the last drafts of the request, those of the step included: of the first
 eight each counts alike, then the newest for an eighth. pull[j] is 1 less the slope of the next
@@ -88,7 +88,7 @@ def anticipate_rows(  # noqa: PLR0917 - nopython code has no keywords worth thei
         length = survivals_of(confidence[row], num_valid[row], survival)
         slot = np.int64(slot_id[row])
         note_own_draft(own, slot, np.int64(generation[row]), survival[:length])
-        share, expected = 2.0 / (num_sampling + 1.0), 1.0
+        share, expected = 1.0 / max(num_sampling, 1), 1.0
         out[row] = confidence[row]
         for position in range(length):
             own_survival = own.survival[slot, position]

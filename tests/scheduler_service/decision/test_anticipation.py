@@ -39,7 +39,7 @@ def by_definition(own: list[Floats], pull: Floats, num_sampling: int) -> Floats:
     mean = own[0].copy()
     for count, survival in enumerate(own[1:], start=2):
         mean += (survival - mean) / min(count, 8)
-    pulled = own[-1] + 2 / (num_sampling + 1) * pull * (mean - own[-1])
+    pulled = own[-1] + 1 / num_sampling * pull * (mean - own[-1])
     return np.minimum.accumulate(pulled)
 
 
@@ -88,6 +88,12 @@ def test_survival_never_rises_along_a_draft() -> None:
     anticipated(own, np.full((1, K), 0.95), MUCH)
     told = anticipated(own, np.full((1, K), 0.1), np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]))
     assert ((told >= 0.0) & (told <= 1.0)).all()
+
+
+def test_a_step_in_which_nobody_samples_is_anticipated_too() -> None:
+    own = new_own_drafts(2, K)
+    told = anticipated(own, np.full((2, K), 0.5), MUCH, num_sampling=0)
+    np.testing.assert_array_equal(told, np.full((2, K), 0.5, dtype=np.float32))
 
 
 def test_a_short_draft_leaves_what_is_known_of_later_positions() -> None:

@@ -74,7 +74,7 @@ def test_what_was_learned_of_drafts_in_a_row_counts_from_the_next_decision_on(ri
     assert before.expected_tokens == pytest.approx(3 * (1 + first.sum()), 1e-5)
     assert planner.publish(Lesson(identity_table(K), FLAT.compile(), np.full(K, 0.8)))
     after = rig.plan(make_request(8), make_rows(6, confidence=0.3))
-    pulled = second + 0.8 * 2 / (3 + 1) * ((first + second) / 2 - second)
+    pulled = second + 0.8 / 3 * ((first + second) / 2 - second)
     assert after.expected_tokens == pytest.approx(3 * (1 + pulled.sum()), 1e-5)
     planner.set_policy(PolicySelection(2, PolicyCode.RATIO))
     told = rig.plan(make_request(9), make_rows(7, confidence=0.3))
