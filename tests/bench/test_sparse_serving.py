@@ -130,11 +130,12 @@ def test_tokens_do_not_depend_on_scheduling(
     assert 0 < everything["num_accepted_tokens"] < everything["num_verified_tokens"]
     assert all(row["same_tokens"] for row in results[1:])
     for row in results[2:]:
-        assert row["num_planned_steps"] > 0, row
-        assert row["num_verified_tokens"] > 0, row
-        # Drafts of the same histories are about as good, whoever says how many are verified.
-        is_few = num_requests == 1
-        assert is_few or acceptance(row) > acceptance(everything) / 2, row
+        if row["policy"] != "throughput":  # which may find that drafts do not pay
+            assert row["num_planned_steps"] > 0, row
+            assert row["num_verified_tokens"] > 0, row
+            # Drafts of the same histories are about as good, whoever says how many are verified.
+            is_few = num_requests == 1
+            assert is_few or acceptance(row) > acceptance(everything) / 2, row
 
 
 def acceptance(row: dict[str, Any]) -> float:
@@ -215,6 +216,6 @@ def test_steps_are_scheduled_and_replayed(record_bench: RecordBench, tmp_path: P
         assert set(row["num_replays"]) == {layouts[row["num_requests"]]}, row
         assert row["num_eager_steps"] == 0, row
         assert row["num_failed_steps"] == 0, row
-        if row["policy"] != "off":
+        if row["policy"].startswith("fixed"):
             assert row["num_planned_steps"] > 0, row
             assert 0 < row["num_accepted_tokens"] <= row["num_verified_tokens"], row
