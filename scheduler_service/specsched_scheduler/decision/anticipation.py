@@ -34,19 +34,23 @@ class OwnDrafts(NamedTuple):
     """The last drafts of the request in each of S slots.
 
     survival: float64 [S, k], means. num_drafts: int64 [S, k], drafts in them. generation: int64
-    [S], whose drafts they are.
+    [S], whose drafts they are. scratch: float64 [k].
     """
 
     survival: npt.NDArray[np.float64]
     num_drafts: npt.NDArray[np.int64]
     generation: npt.NDArray[np.int64]
+    scratch: npt.NDArray[np.float64]
 
 
 def new_own_drafts(num_slots: int, max_draft_tokens: int) -> OwnDrafts:
     """No request had any."""
     shape = (num_slots, max_draft_tokens)
     return OwnDrafts(
-        np.zeros(shape), np.zeros(shape, dtype=np.int64), np.full(num_slots, -1, dtype=np.int64)
+        survival=np.zeros(shape),
+        num_drafts=np.zeros(shape, dtype=np.int64),
+        generation=np.full(num_slots, -1, dtype=np.int64),
+        scratch=np.zeros(max_draft_tokens),
     )
 
 
@@ -83,13 +87,12 @@ def anticipate_rows(  # noqa: PLR0917 - nopython code has no keywords worth thei
     """
     if num_sampling > _MAX_REQUESTS:
         return confidence
-    survival = np.empty(confidence.shape[1])
+    survival, share = own.scratch, 1.0 / max(num_sampling, 1)
     for row in range(num_rows):
         length = survivals_of(confidence[row], num_valid[row], survival)
         slot = np.int64(slot_id[row])
         note_own_draft(own, slot, np.int64(generation[row]), survival[:length])
-        share, expected = 1.0 / max(num_sampling, 1), 1.0
-        out[row] = confidence[row]
+        out[row], expected = confidence[row], 1.0
         for position in range(length):
             own_survival = own.survival[slot, position]
             told = survival[position]

@@ -118,7 +118,9 @@ class Succession:
         if num_slots <= num_known:
             return
         own, newest = _room_for(2 * num_slots, len(self.pull))
-        for bigger, known in zip((*own, *newest), (*self._own, *self._newest), strict=True):
+        for name in ("survival", "num_drafts", "generation"):
+            getattr(own, name)[:num_known] = getattr(self._own, name)
+        for bigger, known in zip(newest, self._newest, strict=True):
             bigger[:num_known] = known
         self._own, self._newest = own, newest
 
