@@ -219,12 +219,14 @@ def test_draft_lengths_are_of_one_profile_and_one_policy():
         other.restore(entry)
         assert other.draft_length.loads() == []
     learner = taught_that_drafts_bring_nothing()
-    learner.set_policy(PolicyCode.THROUGHPUT)
+    known = learner.draft_length.loads()
     assert learner.draft_length.plan.draft_tokens == 0
     learner.set_policy(PolicyCode.RATIO)
-    assert learner.draft_length.plan.draft_tokens == K
+    assert learner.draft_length.loads() == []
+    assert learner.draft_length.plan.draft_tokens == 0  # how sure drafts are holds under any policy
     learner.set_policy(PolicyCode.THROUGHPUT)
-    assert learner.draft_length.plan.draft_tokens == 0
+    assert [each.log2_requests for each in learner.draft_length.loads()] == [3]
+    np.testing.assert_array_equal(learner.draft_length.loads()[0].seen, known[0].seen)
 
 
 def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
@@ -235,7 +237,8 @@ def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
     assert learner.draft_length.plan == (0, 0, 0, MIN_PROBE_STEPS)
     for step in range(71, 81):
         observe(learner, report(step, [0]))
-    assert learner.draft_length.plan.draft_tokens == K  # nothing is known of one request
+    # Of one request nothing was seen, but that drafts are not accepted.
+    assert learner.draft_length.plan == (0, 0, 0, MIN_PROBE_STEPS)
 
 
 def test_who_was_taught_by_more_drafts_knows_more():
