@@ -135,8 +135,15 @@ def test_without_a_gpu_it_says_so(capsys):
 
 
 def test_make_installs_nothing_into_an_interpreter_that_is_given():
-    command = ["make", "-n", "gpu-check", f"GPU_PYTHON={sys.executable}", "MODEL=a b.gguf"]
-    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    command = [
+        "make",
+        "-n",
+        "--no-print-directory",
+        "gpu-check",
+        f"GPU_PYTHON={sys.executable}",
+        "MODEL=a b.gguf",
+    ]
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     (line,) = done.stdout.splitlines()
     assert line.startswith(f"{sys.executable} -m scripts.gpu_check full ")
