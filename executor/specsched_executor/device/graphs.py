@@ -189,8 +189,8 @@ class StepGraphs:
             return None
         if not has_prompts:
             size = self._cheapest.get(size, size)
-        is_alone = num_requests == 1 and size in self._rows_of_one()
-        requests = 1 if is_alone and not has_prompts else min(size, self._step.sizes.max_requests)
+        is_alone = num_requests == 1 and not has_prompts and size <= self._step.max_query_len
+        requests = 1 if is_alone else min(size, self._step.sizes.max_requests)
         return self._step_shape(size, requests, has_prompts)
 
     def _rows_of_one(self) -> tuple[int, ...]:

@@ -70,11 +70,11 @@ def expected_drafts(batch: StepBatch, columns: SlotColumns, facts: PlanFacts) ->
     """Drafts each request is expected to bring to the next step, [R].
 
     Where steps overlap they are being made, and as many of them can be verified as are useful
-    whatever the step in flight commits. Else the drafts present now forecast those to come. Of the
-    requests that have none (no match found, or new) the oldest `num_silent_rows` are expected to
-    have full drafts: a plan that counted none of them would never verify the first draft after a
-    pause, one that counted all would be priced for drafts that mostly do not come. They have no
-    confidence row, so the scheduler's prior stands in.
+    should the step in flight commit a single token. Else the drafts present now forecast those to
+    come. Of the requests that have none (no match found, or new) the oldest `num_silent_rows` are
+    expected to have full drafts: a plan that counted none of them would never verify the first
+    draft after a pause, one that counted all would be priced for drafts that mostly do not come.
+    They have no confidence row, so the scheduler's prior stands in.
     """
     slots = batch.slot_ids
     if facts.overlaps:
