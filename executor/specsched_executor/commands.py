@@ -9,6 +9,7 @@ from specsched_protocol.ending import EndSignal, end_process
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.settings import settings_command
 
+from specsched_executor.allocator import start_anew_with_settings
 from specsched_executor.config import ExecutorConfig
 
 __all__ = ["executor"]
@@ -24,10 +25,12 @@ def run(config: ExecutorConfig) -> int:
 
     Returns the exit status only where torch is missing.
     """
-    end = EndSignal()  # before the seconds that the import of torch takes
     if importlib.util.find_spec("torch") is None:
         print(_MISSING_TORCH, file=sys.stderr)  # noqa: T201 - before there is a log
         return _MISSING_PACKAGE
+    if config.device != "cuda":
+        start_anew_with_settings()
+    end = EndSignal()  # before the seconds that the import of torch takes
     from specsched_executor.serve import serve
 
     configure_logging(config.log_level, config.log_format)

@@ -1,0 +1,67 @@
+"""How the C library allocates the memory that a model on a CPU works in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+__all__ = ["huge_pages_are_for_who_asks", "start_anew_with_settings"]
+
+_log = structlog.get_logger(__name__)
+
+_MODE: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_VARIABLE: Final = "GLIBC_TUNABLES"
+_FIRST_GLIBC: Final = (2, 35)
+_SETTINGS: Final = {
+    # Ask for huge pages: every weight is read at each step, and in pages of 4 KiB the walks through
+    # the page tables take longer than the reads.
+    "glibc.malloc.hugetlb": 1,
+    # Keep what a step frees for the next one. Else the logits of some hundred rows, or whatever a
+    # thread's own arena cannot hold, go back to the kernel and are zeroed page by page again.
+    "glibc.malloc.arena_max": 1,
+    "glibc.malloc.mmap_threshold": 1 << 30,
+    "glibc.malloc.trim_threshold": 1 << 32,
+}
+
+
+def huge_pages_are_for_who_asks() -> bool:
+    """Whether this system gives transparent huge pages to those who ask for them, and only them."""
+    with contextlib.suppress(OSError):
+        return "[madvise]" in _MODE.read_text(encoding="ascii")
+    return False
+
+
+def start_anew_with_settings() -> None:
+    """Put this program in its own place, with settings of the C library that suit a model.
+
+    glibc reads them when a process begins, and libraries that pack weights for the processor have
+    none of their own. On two cores of a virtual machine steps of SmolLM2-135M with 1, 16 and 48
+    rows took 2.3, 2.0 and 2.2 times as long without huge pages; with those alone, on a thread that
+    is not the first one, steps of 16, 48 and 512 rows another 1.3, 1.2 and 1.6 times as long.
+
+    Returns where that was done before, where the user set one of them, whatever to, and where the
+    C library knows no such settings.
+    """
+    given = os.environ.get(_VARIABLE, "")
+    if any(name in given for name in _SETTINGS) or not sys.executable or not _has_settings():
+        return
+    settings = (f"{name}={value}" for name, value in _SETTINGS.items())
+    os.environ[_VARIABLE] = ":".join([*filter(None, [given]), *settings])
+    try:
+        os.execv(sys.executable, sys.orig_argv)
+    except OSError as error:
+        _log.warning("allocator left as it is", reason=str(error))
+
+
+def _has_settings() -> bool:
+    """Those for huge pages are the newest ones."""
+    try:
+        library, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+        return library == "glibc" and tuple(map(int, version.split("."))) >= _FIRST_GLIBC
+    except (OSError, ValueError):
+        return False
