@@ -53,7 +53,7 @@ def start_anew_with_settings() -> None:
     settings = (f"{name}={value}" for name, value in _SETTINGS.items())
     os.environ[_VARIABLE] = ":".join([*filter(None, [given]), *settings])
     try:
-        os.execv(sys.executable, sys.orig_argv)
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very program
     except OSError as error:
         _log.warning("allocator left as it is", reason=str(error))
 

@@ -21,7 +21,9 @@ from specsched_executor.drafters.dspark.pending import NewRows, PendingRows
 __all__ = ["DraftCache", "NewRows"]
 
 _PAGE_TOKENS = 16
-_MAX_PENDING_ROWS = 256
+_MAX_PENDING_ROWS = 2048
+"""A window of 16 requests: many rows at once take less time each, and those that fall out of the
+window or whose request ends before anything is drafted take none. 12 MiB for five layers of 576."""
 
 
 class DraftCache:
@@ -37,8 +39,7 @@ class DraftCache:
         self._config = config
         self._window = min(config.window or max_context_tokens, max_context_tokens)
         per_slot = -(-(self._window + config.block_size) // _PAGE_TOKENS)
-        # A request's rows of a window at most: so no two of them have the same place.
-        self.pending = PendingRows(min(_MAX_PENDING_ROWS, self._window))
+        self.pending = PendingRows(_MAX_PENDING_ROWS)
         self._free_pages = list(reversed(range(num_slots * per_slot)))
         layers = [
             allocate_kv(num_slots * per_slot, _PAGE_TOKENS, config.num_kv_heads, config.head_dim)

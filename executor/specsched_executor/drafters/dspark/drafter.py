@@ -121,6 +121,8 @@ class DSparkDrafter:
     def _write_pending(self) -> None:
         if len(self._cache.pending):
             features, rows = self._cache.pending.take(self.feature_layers)
+            if not len(features):
+                return
             self._backbone.add_context(features.float(), rows, self._cache)
 
 

@@ -34,7 +34,10 @@ class _Step:
 
 
 class PendingRows:
-    """Rows of some steps, in order. max_rows: of all requests; no place may occur twice in them."""
+    """Rows of some steps, in order. max_rows: of all requests together.
+
+    Of rows for one place the last one counts, as if all had been written in turn.
+    """
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
@@ -57,9 +60,22 @@ class PendingRows:
             step.slots[step.owners == slot_id] = PAD_SLOT
 
     def take(self, layers: Sequence[int]) -> tuple[torch.Tensor, NewRows]:
-        """(features [n, layers * hidden], where they go) of all rows, which are then forgotten."""
+        """(features [n, layers * hidden], where they go) of what is left to write of all rows,
+        which are then forgotten."""
         steps, self._steps, self._num_rows = self._steps, [], 0
+        slots = np.concatenate([step.slots for step in steps])
+        positions = np.concatenate([step.positions for step in steps])
         features = [torch.cat([step.features[layer] for step in steps]) for layer in layers]
-        positions = torch.from_numpy(np.concatenate([step.positions for step in steps]))
-        slots = torch.from_numpy(np.concatenate([step.slots for step in steps]))
-        return torch.cat(features, dim=-1), NewRows(positions, slots)
+        rows = _last_of_each_place(slots)
+        if len(rows) < len(slots):
+            slots, positions = slots[rows], positions[rows]
+            chosen = torch.from_numpy(rows)
+            features = [each[chosen] for each in features]
+        new = NewRows(torch.from_numpy(positions), torch.from_numpy(slots))
+        return torch.cat(features, dim=-1), new
+
+
+def _last_of_each_place(slots: Ints) -> Ints:
+    """Indexes of the rows that are not overwritten by a later one, rising; none without a place."""
+    places, from_end = np.unique(slots[::-1], return_index=True)
+    return np.sort(len(slots) - 1 - from_end[places != PAD_SLOT])

@@ -165,6 +165,7 @@ def test_a_pause_changes_no_draft(target, window):
     """Context taken in while nobody drafts, more than is kept waiting, beside requests that end."""
     checkpoint, pausing = make_drafter(target, window=window)
     _, drafting = make_drafter(target, window=window)
+    pausing._cache.pending.max_rows = 128
     history, features = random_request(7, 150)
     for step in range(50):
         rows = (0, history[: 3 * step + 4], features[3 * step : 3 * step + 3])
