@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from pathlib import Path
 from typing import Final
 
 import structlog
+from specsched_protocol.huge_pages import allocator_can_be_told
 
-__all__ = ["huge_pages_are_for_who_asks", "start_anew_with_settings"]
+__all__ = ["start_anew_with_settings"]
 
 _log = structlog.get_logger(__name__)
 
-_MODE: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _VARIABLE: Final = "GLIBC_TUNABLES"
-_FIRST_GLIBC: Final = (2, 35)
 _SETTINGS: Final = {
     # Ask for huge pages: every weight is read at each step, and in pages of 4 KiB the walks through
     # the page tables take longer than the reads.
@@ -27,13 +24,6 @@ _SETTINGS: Final = {
     "glibc.malloc.mmap_threshold": 1 << 30,
     "glibc.malloc.trim_threshold": 1 << 32,
 }
-
-
-def huge_pages_are_for_who_asks() -> bool:
-    """Whether this system gives transparent huge pages to those who ask for them, and only them."""
-    with contextlib.suppress(OSError):
-        return "[madvise]" in _MODE.read_text(encoding="ascii")
-    return False
 
 
 def start_anew_with_settings() -> None:
@@ -48,7 +38,11 @@ def start_anew_with_settings() -> None:
     C library knows no such settings.
     """
     given = os.environ.get(_VARIABLE, "")
-    if any(name in given for name in _SETTINGS) or not sys.executable or not _has_settings():
+    if (
+        any(name in given for name in _SETTINGS)
+        or not sys.executable
+        or not allocator_can_be_told()
+    ):
         return
     settings = (f"{name}={value}" for name, value in _SETTINGS.items())
     os.environ[_VARIABLE] = ":".join([*filter(None, [given]), *settings])
@@ -56,12 +50,3 @@ def start_anew_with_settings() -> None:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very program
     except OSError as error:
         _log.warning("allocator left as it is", reason=str(error))
-
-
-def _has_settings() -> bool:
-    """Those for huge pages are the newest ones."""
-    try:
-        library, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
-        return library == "glibc" and tuple(map(int, version.split("."))) >= _FIRST_GLIBC
-    except (OSError, ValueError):
-        return False

@@ -28,12 +28,12 @@ def run(config: ExecutorConfig) -> int:
     if importlib.util.find_spec("torch") is None:
         print(_MISSING_TORCH, file=sys.stderr)  # noqa: T201 - before there is a log
         return _MISSING_PACKAGE
+    configure_logging(config.log_level, config.log_format)
     if config.device != "cuda":
         start_anew_with_settings()
     end = EndSignal()  # before the seconds that the import of torch takes
     from specsched_executor.serve import serve
 
-    configure_logging(config.log_level, config.log_format)
     return end_process(serve(config, end))
 
 

@@ -58,7 +58,7 @@ from .facts import (
 from .progress import status
 from .sizes import engine_config
 
-__all__ = ["Executor", "build_executor"]
+__all__ = ["Executor", "build_executor", "check_what_is_taken"]
 
 _log = structlog.get_logger(__name__)
 
@@ -113,16 +113,22 @@ class Executor:
         self.transport.close()
 
 
+def check_what_is_taken(config: ExecutorConfig) -> None:
+    """Whether the port and the run directory can be used: told before minutes of loading.
+
+    Raises GatewayError before the run directory is made, and RunDirError.
+    """
+    check_port(gateway_config(config))
+    if config.effective_scheduler == "auto":
+        RunDir.open(config.run_dir).check_executor_socket()
+
+
 def build_executor(config: ExecutorConfig) -> Executor:
     """Load, profile and connect; nothing runs yet.
 
     Raises ModelLoadError, RunDirError, GatewayError, PolicyError or ValueError for options that
     cannot be used; nothing is left of what was made before.
     """
-    # What is taken is told before minutes of loading, not after.
-    check_port(gateway_config(config))
-    if config.effective_scheduler == "auto":
-        RunDir.open(config.run_dir).check_executor_socket()
     if config.effective_scheduler == "in-process":
         check_policy(config.policy or DEFAULT_POLICY, config.max_draft_tokens)
     if config.acceptance_trace is not None:

@@ -23,7 +23,7 @@ from specsched_executor.model import ModelLoadError
 from specsched_executor.telemetry import ExecutorHealth, RequestMeter
 from specsched_executor.tracing import RequestTracer, open_tracer
 
-from .assembly import Executor, build_executor
+from .assembly import Executor, build_executor, check_what_is_taken
 from .facts import gateway_config, model_name, served_model
 from .liveness import EngineWatch
 from .readiness import NotReadyError, prove_readiness
@@ -59,6 +59,7 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
 
 
 def _serve(config: ExecutorConfig, end: EndSignal, listeners: Listeners) -> int:
+    check_what_is_taken(config)
     with contextlib.ExitStack() as start:
         start.enter_context(_marked_as_starting(config))
         executor = build_unless_told_to_end(

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckResponse
+from specsched_client.cli.doctor import examination
 from specsched_client.cli.doctor import gpu as gpu_check
 from specsched_client.cli.doctor.findings import Code
+from specsched_client.cli.doctor.huge_pages import check_huge_pages
 from specsched_protocol.handoff import HandoffServer
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.start_marks import marked_as_starting
@@ -79,6 +81,16 @@ def _no_gpu_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def mode_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kernel's setting for huge pages, on a machine without a GPU."""
+    file = tmp_path / "enabled"
+    file.write_text("[always] madvise never\n")
+    monkeypatch.setattr(examination, "gpu_nodes", list)
+    monkeypatch.setattr(examination, "check_huge_pages", lambda: check_huge_pages(file))
+    return file
+
+
+@pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "run"
     for folder in (root, root / "schedulers", root / "executors"):
@@ -87,7 +99,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def doctor(run: Run, root: Path) -> Doctor:
+def doctor(run: Run, root: Path, mode_file: Path) -> Doctor:
     return Doctor(run, root)
 
 
@@ -276,7 +288,7 @@ def test_a_sound_pair(doctor: Doctor, scheduler: SpeakingScheduler) -> None:
         findings = doctor.examine("--target", target)
     told = {code for code, each in findings.items() if each["severity"] == "ok"}
     assert {Code.EXECUTOR, Code.SCHEDULER, Code.PROTOCOL, Code.PLANS, Code.SOCKET} <= told
-    assert {Code.RUN_DIR, Code.MEMORY, Code.CLOCK} <= told
+    assert {Code.RUN_DIR, Code.MEMORY, Code.HUGE_PAGES, Code.CLOCK} <= told
     assert {each["severity"] for each in findings.values()} <= {"ok", "note"}
 
 
@@ -356,7 +368,7 @@ def test_steps_that_could_not_go_through_shared_memory(
     assert "no hand-over" in found["what"]
 
 
-# ===================== Shared memory, clocks =====================
+# ===================== Shared memory ======================
 
 
 def test_files_may_not_become_as_large_as_a_region(root: Path) -> None:
@@ -371,6 +383,44 @@ def test_a_kernel_or_a_profile_that_does_not_seal(root: Path, call: str) -> None
     assert findings[Code.MEMORY_SEALS]["severity"] == "error"
     assert "--transport inline" in findings[Code.MEMORY_SEALS]["remedy"]
 
+
+# ===================== Huge pages =====================
+
+
+def test_huge_pages_for_all(doctor: Doctor) -> None:
+    assert doctor.finds(Code.HUGE_PAGES, "ok")["what"].endswith("(always)")
+
+
+def test_huge_pages_for_nobody(doctor: Doctor, mode_file: Path) -> None:
+    mode_file.write_text("always madvise [never]\n")
+    found = doctor.finds(Code.HUGE_PAGES_NEVER, "warning")
+    assert f"echo madvise > {mode_file}" in found["remedy"]
+
+
+def test_huge_pages_for_those_who_ask(mode_file: Path) -> None:
+    mode_file.write_text("always [madvise] never\n")
+    assert check_huge_pages(mode_file, lambda: True).code is Code.HUGE_PAGES
+    found = check_huge_pages(mode_file, lambda: False)
+    assert (found.code, found.severity) == (Code.HUGE_PAGES_NOT_ASKED_FOR, "warning")
+    assert f"echo always > {mode_file}" in found.remedy
+
+
+@pytest.mark.parametrize("content", [None, "", "always madvise never"])
+def test_a_kernel_that_says_nothing_of_huge_pages(
+    doctor: Doctor, mode_file: Path, content: str | None
+) -> None:
+    mode_file.unlink() if content is None else mode_file.write_text(content)
+    doctor.finds(Code.HUGE_PAGES_UNKNOWN, "note")
+
+
+def test_huge_pages_are_no_matter_beside_a_gpu(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "gpu_nodes", lambda: ["nvidia0"])
+    assert Code.HUGE_PAGES not in doctor.examine()
+
+
+# ===================== Clocks =====================
 
 LISTENER = """
 import os, socket, sys

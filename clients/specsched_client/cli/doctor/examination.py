@@ -16,7 +16,8 @@ from specsched_client.cli._status_report import gather_report
 from specsched_client.cli.doctor.clocks import check_clocks
 from specsched_client.cli.doctor.directory import check_run_dir, check_sockets
 from specsched_client.cli.doctor.findings import Code, Finding, Severity
-from specsched_client.cli.doctor.gpu import check_gpu
+from specsched_client.cli.doctor.gpu import check_gpu, gpu_nodes
+from specsched_client.cli.doctor.huge_pages import check_huge_pages
 from specsched_client.cli.doctor.memory import check_shared_memory
 from specsched_client.cli.doctor.processes import check_processes
 
@@ -43,6 +44,7 @@ def examine(root: Path, target: str, *, timeout_s: float) -> list[Finding]:
         *sockets,
         *check_processes(report, live),
         *check_shared_memory(),
+        *([] if gpu_nodes() else [check_huge_pages()]),
         *check_clocks(root, peers),
         *check_gpu(),
     ]

@@ -16,15 +16,20 @@ from typing import Any, Final
 
 from specsched_client.cli.doctor.findings import Code, Finding, Severity
 
-__all__ = ["check_gpu"]
+__all__ = ["check_gpu", "gpu_nodes"]
 
 _GROUP: Final = "specsched.checks"
 _TIMEOUT_S: Final = 120.0
+_DEV: Final = Path("/dev")
 
 
-def check_gpu(dev: Path = Path("/dev")) -> list[Finding]:
+def gpu_nodes(dev: Path = _DEV) -> list[str]:
+    """Names of the GPUs that the driver shows in `dev`."""
+    return sorted(path.name for path in dev.glob("nvidia[0-9]*"))
+
+
+def check_gpu(dev: Path = _DEV) -> list[Finding]:
     """Whether a GPU of this machine (nodes in `dev`) can be served on."""
-    nodes = sorted(path.name for path in dev.glob("nvidia[0-9]*"))
     probe = next((each.value for each in entry_points(group=_GROUP) if each.name == "gpu"), None)
     if probe is None or importlib.util.find_spec("torch") is None:
         what = "torch is not installed: this environment can run schedulers, not executors"
@@ -34,7 +39,7 @@ def check_gpu(dev: Path = Path("/dev")) -> list[Finding]:
     if isinstance(told, str):
         remedy = "see what the driver says: nvidia-smi, dmesg; serve with --device cpu until then"
         return [Finding(Code.GPU_UNUSABLE, Severity.ERROR, told, remedy)]
-    return [_judge(told, nodes)]
+    return [_judge(told, gpu_nodes(dev))]
 
 
 def _judge(told: dict[str, Any], nodes: list[str]) -> Finding:
