@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ pytestmark = [
 ]
 
 BLOCK_SIZE = 16
+OFF_THE_GRID = (-53, -21, 11, 63)
+"""Added to a context: even batches rarely end at a multiple of a tile. Sums to 0."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,11 @@ class PagedBatch:
         )
 
 
-def uniform_batch(shape: Shape, bound: int | None = None) -> PagedBatch:
+def uniform_batch(shape: Shape, bound: int | None = None, added: int = 0) -> PagedBatch:
+    """added: to the context of each request."""
     ones = torch.ones(shape.num_requests, dtype=torch.int64)
-    return PagedBatch(shape, ones * shape.query_len, ones * shape.context, bound or shape.context)
+    context = shape.context + added
+    return PagedBatch(shape, ones * shape.query_len, ones * context, bound or context)
 
 
 def dense(batch: PagedBatch, shape: Shape) -> list[torch.Tensor]:
@@ -168,7 +173,11 @@ def compare(shape: Shape) -> dict[str, Any]:
 
 
 def compare_ragged(shape: Shape) -> dict[str, Any]:
-    """The same rows and context in total, spread unevenly, under the same bounds."""
+    """The same rows and context in total, spread unevenly, under the same bounds.
+
+    Against even batches as they come, whose contexts end anywhere in a tile, and against the best
+    case, one whose contexts end with a tile.
+    """
     generator = torch.Generator().manual_seed(0)
     bound = 2 * shape.context
     half = shape.num_requests // 2
@@ -177,17 +186,20 @@ def compare_ragged(shape: Shape) -> dict[str, Any]:
     spread = torch.randint(0, int(shape.context * 0.9), (half,), generator=generator)
     contexts = torch.cat([shape.context - spread, shape.context + spread])
     order = torch.randperm(shape.num_requests, generator=generator)
-    even = uniform_batch(shape, bound)
-    even.max_query_len = 2 * shape.query_len
-    uneven = PagedBatch(shape, query_lens[order], contexts[order], bound)
-    uneven.max_query_len = 2 * shape.query_len
-    times = {"order_us": percentiles(replay_us(uneven.order_requests, repeats=5))}
-    for name, batch in (("uniform", even), ("ragged", uneven)):
+    batches = {"ragged": PagedBatch(shape, query_lens[order], contexts[order], bound)}
+    batches |= {"aligned": uniform_batch(shape, bound)}
+    batches |= {f"uniform{added:+d}": uniform_batch(shape, bound, added) for added in OFF_THE_GRID}
+    times = {"order_us": percentiles(replay_us(batches["ragged"].order_requests, repeats=5))}
+    for name, batch in batches.items():
+        batch.max_query_len = 2 * shape.query_len
         batch.order_requests()
         times[f"{name}_us"] = percentiles(replay_us(batch.attend, repeats=5))
+    ragged = times["ragged_us"]["p50"]
+    uniform = [time["p50"] for name, time in times.items() if name.startswith("uniform")]
     return {
         "shape": str(shape),
-        "ragged_over_uniform": times["ragged_us"]["p50"] / times["uniform_us"]["p50"],
+        "ragged_over_uniform": ragged / statistics.mean(uniform),
+        "ragged_over_aligned": ragged / times["aligned_us"]["p50"],
     } | times
 
 
@@ -211,4 +223,5 @@ def test_ragged(record_bench: RecordBench) -> None:
     results = [compare_ragged(shape) for shape in shapes]
     record_bench("paged_attention_ragged", results, dtype="bfloat16", block_size=BLOCK_SIZE)
     for result in results:
-        print(result["shape"], round(result["ragged_over_uniform"], 3))
+        ratios = [round(result[f"ragged_over_{than}"], 3) for than in ("uniform", "aligned")]
+        print(result["shape"], *ratios)
