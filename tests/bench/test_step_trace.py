@@ -314,7 +314,9 @@ def test_capture_with_and_without_allocation(
     def fixed_lengths(_: DeviceStep, shape: Any, *__: Any) -> Any:
         return fixed(shape)
 
-    step.inputs.arrays["slot_ids"].fill_(PAD_SLOT)  # capturing runs a step: nobody's
+    # Capturing runs the step that the inputs describe: one of nobody.
+    step.inputs.arrays.memory.zero_()
+    step.inputs.arrays["slot_ids"].fill_(PAD_SLOT)
     reports: dict[str, list[Any]] = {"scheduled": [], "fixed": []}
     for name in ("scheduled", "fixed", "fixed", "scheduled"):
         with monkeypatch.context() as patched:
