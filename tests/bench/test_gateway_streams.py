@@ -75,7 +75,7 @@ class Arm:
     num_connections: int = 1
 
 
-ARMS = (Arm(0), Arm(1), Arm(4, num_connections=16))
+ARMS = (Arm(0), Arm(1), Arm(4, num_connections=16), Arm(8, num_connections=32))
 
 
 class SteppingEngine(FakeEngine):
