@@ -15,10 +15,11 @@ __all__ = ["Outcomes", "RecordingDrafter"]
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """One row per verified draft, n rows.
+    """One row per request and step in which a draft was asked for, n rows, in order.
 
     seed: int64 [n], of the request. history_tokens: int64 [n], tokens it had when drafting.
-    confidence: float64 [n, k], NaN where there was no draft. num_verified, num_accepted: int64 [n].
+    confidence: float64 [n, k], NaN where there was no draft. num_verified, num_accepted: int64 [n],
+    0 where the drafter had nothing to offer.
     """
 
     seed: npt.NDArray[np.int64]
@@ -48,14 +49,16 @@ class RecordingDrafter:
         return self._drafter.feature_layers
 
     def draft(self, inputs: DraftInput) -> DraftOutput:
-        """Draft and remember the confidences."""
+        """Draft and remember the confidences, and who got no draft."""
         output = self._drafter.draft(inputs)
         keys = zip(inputs.slot_ids.tolist(), inputs.generations.tolist(), strict=True)
-        confidence = output.confidence.double().tolist()
+        confidence, wanted = output.confidence.double().tolist(), inputs.max_draft_tokens.tolist()
         for row, key in enumerate(keys):
+            seed, history = int(inputs.seeds[row]), len(inputs.histories[row])
             if output.num_draft_tokens[row]:
-                history = len(inputs.histories[row])
-                self._drafted[key] = (int(inputs.seeds[row]), history, confidence[row])
+                self._drafted[key] = (seed, history, confidence[row])
+            elif wanted[row]:
+                self._rows.append((seed, history, [], 0, 0))
         return output
 
     def observe(
