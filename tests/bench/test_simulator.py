@@ -49,6 +49,18 @@ def test_off_verifies_nothing_and_gains_nothing():
     assert result.accepted == 0
 
 
+def test_where_nothing_was_drafted_nothing_is_verified():
+    """Prompt lookup is silent in most steps; what is accepted there is the recorded outcome."""
+    recordings = load_recordings("copy")
+    silent = recordings.num_drafted == 0
+    assert silent.mean() > 0.5
+    assert not recordings.accepted[silent].any()
+    workload, machine = Workload(recordings, 8), load_machine("8b", "lookup")
+    result = simulate(Variant("fixed(7)"), workload, machine, num_requests=8, seed=1)
+    assert 0 < np.mean(result.budgets) < 0.7 * 7 * 8
+    assert result.accepted > 0
+
+
 def test_budget_follows_the_policy():
     assert max(run("fixed(1)").budgets) <= 3
     assert max(run("fixed(7)").budgets) > 3

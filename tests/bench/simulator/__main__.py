@@ -22,7 +22,9 @@ def compare(
     concurrency: Annotated[list[int], typer.Option()] = [1, 4, 16, 64, 256],  # noqa: B006
     decoder: Annotated[str, typer.Option(help="Of the recorded step costs.")] = "8b",
     drafter: Annotated[str, typer.Option(help="chain, block or lookup (free).")] = "block",
-    kind: Annotated[str, typer.Option(help="sampled or greedy.")] = "sampled",
+    kind: Annotated[
+        str, typer.Option(help="sampled, greedy, mixed, copy or greedy copy.")
+    ] = "sampled",
     rounds: Annotated[int, typer.Option(min=2, help="Requests in each place.")] = 8,
     seeds: Annotated[int, typer.Option(min=2, help="Paired runs.")] = 4,
 ) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Recordings", "load_recordings"]
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "drafts.npz"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 Ints = npt.NDArray[np.int64]
 
 
@@ -19,12 +21,14 @@ Ints = npt.NDArray[np.int64]
 class Recordings:
     """Drafts of recorded requests by output position.
 
-    confidence: float32 [n, k]. accepted: int64 [n], of a full draft. row_at: int64 [requests,
-    positions], the draft that was made at a position or next after it; a shorter answer begins
-    again. domain: int64 [requests].
+    confidence: float32 [n, k], NaN where the drafter had nothing to offer. num_drafted: int64 [n],
+    0 there, else k. accepted: int64 [n], of a full draft. row_at: int64 [requests, positions], the
+    step that began at a position or next after it; a shorter answer begins again. domain: int64
+    [requests].
     """
 
     confidence: npt.NDArray[np.float32]
+    num_drafted: Ints
     accepted: Ints
     row_at: Ints
     domain: Ints
@@ -42,20 +46,35 @@ class Recordings:
         lost_at = np.random.default_rng(seed).geometric(1.0 - share, len(self.accepted)) - 1
         confidence = self.confidence * np.float32(share) if knows else self.confidence
         accepted = np.minimum(self.accepted, lost_at)
-        return Recordings(confidence, accepted, self.row_at, self.domain)
+        return replace(self, confidence=confidence, accepted=accepted)
 
 
 @cache
 def load_recordings(kind: str, num_positions: int = 1024) -> Recordings:
-    """Answers of the fixture: `sampled` (temperature 1), `greedy`, or `mixed`, as many of each."""
-    with np.load(FIXTURE) as arrays:
+    """Answers of the fixtures.
+
+    Of a block drafter `sampled` (temperature 1), `greedy`, or `mixed`, as many of each. Of prompt
+    lookup, where half of the prompts ask for a text that they hold, `greedy copy` or `copy`, both
+    temperatures.
+    """
+    if kind in ("copy", "greedy copy"):
+        with np.load(FIXTURES / "lookup_drafts.npz") as arrays:
+            chosen = (arrays["temperature"] == 0.0) | (kind == "copy")
+            return _by_position(arrays, chosen, num_positions)
+    with np.load(FIXTURES / "drafts.npz") as arrays:
         is_sampled = arrays["temperature"] == 1.0
         greedy, sampled = (np.unique(arrays["request"][each]) for each in (~is_sampled, is_sampled))
         some = np.random.default_rng(0).choice(greedy, len(sampled), replace=False)
         is_some = ~is_sampled & np.isin(arrays["request"], some)
         chosen = {"sampled": is_sampled, "greedy": ~is_sampled, "mixed": is_sampled | is_some}[kind]
-        logit, accepted = arrays["conf_logit"][chosen], arrays["accepted"][chosen].astype(np.int64)
-        request, domain = arrays["request"][chosen], arrays["domain"][chosen]
+        return _by_position(arrays, chosen, num_positions)
+
+
+def _by_position(
+    arrays: Mapping[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], num_positions: int
+) -> Recordings:
+    logit, accepted = arrays["conf_logit"][chosen], arrays["accepted"][chosen].astype(np.int64)
+    request, domain = arrays["request"][chosen], arrays["domain"][chosen]
     starts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
     ends = np.append(starts[1:], len(request))
     rows = np.zeros((len(starts), num_positions), dtype=np.int64)
@@ -65,4 +84,5 @@ def load_recordings(kind: str, num_positions: int = 1024) -> Recordings:
         asked = np.arange(num_positions) % (positions[-1] + 1)
         out[:] = start + np.searchsorted(positions, asked)
     confidence = (1.0 / (1.0 + np.exp(-logit.astype(np.float64)))).astype(np.float32)
-    return Recordings(confidence, accepted, rows, domain[starts].astype(np.int64))
+    num_drafted = np.isfinite(confidence).sum(axis=1)
+    return Recordings(confidence, num_drafted, accepted, rows, domain[starts].astype(np.int64))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from specsched_executor.engine.batch import StepBatch
+from specsched_executor.engine.forecast import DraftForecast
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
 from specsched_scheduler.decision import NO_CAP
@@ -65,6 +67,7 @@ class Executor:
         self.now_ms = 0.0
         # The executor ranks by paces of its own: a step newer than the scheduler's.
         self._recent = RecentTokens(workload.concurrency)
+        self._forecast = DraftForecast(workload.concurrency)
         self._plan: Plan | None = None
         self._asked_draft_tokens = 0
 
@@ -132,11 +135,41 @@ class Executor:
             weight = fair_weights(weight, paces, self.scheduler.rule.fairness)
         present = np.minimum(slots.draft_len[sampling], np.maximum(slots.num_left(sampling) - 1, 0))
         room = max(self.machine.max_batched_tokens - num_other, 0)
+        self._observe_drafts(sampling, present)
         confidence = self.workload.recordings.confidence[slots.draft_row[sampling]]
         budget = min(plan.step.budget, room)
         if plan.bound_other_tokens is not None:
             budget = max(0, budget - max(0, num_other - plan.bound_other_tokens))
         return rank_drafts(confidence, present, weight, budget, plan.step.max_verify_len)
+
+    def _observe_drafts(self, sampling: Ints, present: Ints) -> None:
+        """Learn how often a request without a draft brings one, as an executor does."""
+        is_one, nothing = (
+            np.ones(len(sampling), dtype=bool),
+            np.zeros(len(sampling), dtype=np.int64),
+        )
+        batch = StepBatch(
+            step_id=0,
+            requests=(),
+            slot_ids=sampling,
+            generations=self.slots.generation[sampling],
+            first_positions=nothing,
+            num_base_rows=is_one.astype(np.int64),
+            num_draft_tokens=present,
+            samples=is_one,
+            teaches=is_one,
+            max_draft_rows=0,
+        )
+        self._forecast.observe(batch, self.slots.was_offered[sampling])
+
+    def _expected_drafts(self, sampling: Ints, next_draft_tokens: int) -> Ints:
+        """Drafts expected in the step to come: of full length where there is one now, and of as
+        many others as the executor forecasts."""
+        slots = self.slots
+        longest = np.minimum(next_draft_tokens, np.maximum(slots.num_left(sampling) - 2, 0))
+        is_silent = (slots.draft_len[sampling] == 0) & (longest > 0)
+        is_quiet = is_silent & (np.cumsum(is_silent) > self._forecast.num_expected_rows)
+        return np.where(is_quiet, 0, longest)
 
     def _ask(self, step_id: int, sampling: Ints, chunk: Ints, plan: Plan) -> Plan:
         """The plan request as the executor words it: the batch to come if nobody comes or goes."""
@@ -146,7 +179,7 @@ class Executor:
         decodes[sampling] = True
         room = self.machine.max_batched_tokens - len(sampling)
         num_prompt = int(min(np.where(slots.request != NOBODY, waiting, 0).sum(), room))
-        num_drafts = np.minimum(plan.next_draft_tokens, np.maximum(slots.num_left(sampling) - 2, 0))
+        num_drafts = self._expected_drafts(sampling, plan.next_draft_tokens)
         confidence = self.workload.recordings.confidence[slots.draft_row[sampling]].copy()
         known = slots.draft_len[sampling]
         confidence[np.arange(confidence.shape[1]) >= known[:, None]] = np.nan
@@ -177,7 +210,10 @@ class Executor:
         decoding = np.flatnonzero(slots.decodes)
         slots.draft_len[:] = 0
         slots.draft_row[decoding] = slots.rows(decoding)
-        slots.draft_len[decoding] = length
+        offered = self.workload.recordings.num_drafted[slots.draft_row[decoding]]
+        slots.draft_len[decoding] = np.minimum(offered, length)
+        slots.was_offered[:] = False
+        slots.was_offered[decoding] = (slots.num_left(decoding) > 1) & (length > 0)
 
     def _report(
         self,

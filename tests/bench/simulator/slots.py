@@ -15,8 +15,9 @@ class Slots:
     """State by slot, [S] each.
 
     request: index among the drawn requests, or NOBODY. waiting_tokens: prompt rows still to run.
-    output: tokens put out. draft_row, draft_len: the drafts present. started_ms: of the first
-    token; finished: (request, ms per token) of those that ended.
+    output: tokens put out. draft_row, draft_len: the drafts present; was_offered: whether one was
+    asked for. started_ms: of the first token. finished: (request, ms per token) of those that
+    ended.
     """
 
     def __init__(self, workload: Workload, requests: Requests) -> None:
@@ -28,6 +29,7 @@ class Slots:
         self.output = np.zeros(size, dtype=np.int64)
         self.draft_row = np.zeros(size, dtype=np.int64)
         self.draft_len = np.zeros(size, dtype=np.int64)
+        self.was_offered = np.zeros(size, dtype=bool)
         self.started_ms = np.zeros(size)
         self.num_drawn = 0
         self.finished: list[tuple[int, float]] = []
