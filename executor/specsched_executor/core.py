@@ -142,8 +142,8 @@ class DraftOutput:
     token_ids: int64 [R, k], garbage past num_draft_tokens int64 [R]. confidence: float32 [R, k],
     P(draft j accepted | 0..j-1 accepted); NaN where the drafter has none. Row r, position j may
     depend on the draft distribution at j and on tokens before j, never on token j (lossless
-    invariant). distribution: float32 [R, k, vocab] the drafts were sampled from, or None for a
-    deterministic drafter (a point mass).
+    invariant). distribution: float32 [R, n, vocab] the drafts were sampled from, n at least the
+    longest of num_draft_tokens, or None for a deterministic drafter (a point mass).
     """
 
     token_ids: torch.Tensor

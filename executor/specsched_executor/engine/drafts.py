@@ -82,7 +82,10 @@ class DraftTable:
         return table[slot_ids].masked_fill(~is_current[:, None], torch.nan)
 
     def distribution(self, slot_ids: torch.Tensor) -> torch.Tensor | None:
-        """float32 [R, k, V]; garbage past each request's drafts. None: a point mass on each."""
+        """float32 [R, n, V], n at least the longest draft; garbage past each request's drafts.
+
+        None: a point mass on each.
+        """
         if self._distribution is None:
             return None
         num_rows = self._distribution.shape[0]

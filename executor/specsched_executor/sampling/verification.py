@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional as F
 
 from specsched_executor.sampling.distribution import draw, target_distribution
 from specsched_executor.sampling.fused_verification import can_fuse, is_uncut, verify_fused
@@ -30,8 +31,8 @@ class VerificationInputs:
     logits: float32 [m, V], verify_len + 1 rows for each request that samples, none for others.
     logit_start_loc: int64 [R+1], first row of each request. verify_lens: int64 [R].
     output_positions: int64 [R], position in the sequence of the first token to be sampled.
-    draft_token_ids: int64 [R, k]. draft_distribution: float32 [R, k, V] they were sampled from, or
-    None for a deterministic drafter. params: [R] each.
+    draft_token_ids: int64 [R, k]. draft_distribution: float32 [R, n, V] they were sampled from, or
+    None for a deterministic drafter; n at least the largest of verify_lens. params: [R] each.
     """
 
     logits: torch.Tensor
@@ -177,7 +178,9 @@ def _judge_stochastic(
     sampling = torch.nonzero(draws & grid.present[:, 0])[:, 0]
     if sampling.numel() == 0:
         return tokens, _prefix_length(accepted)
-    pair = _Distributions(_target_grid(inputs, grid, sampling), distribution[sampling])
+    missing = inputs.draft_token_ids.shape[1] - distribution.shape[1]
+    drafted = F.pad(distribution[sampling], (0, 0, 0, missing))
+    pair = _Distributions(_target_grid(inputs, grid, sampling), drafted)
     accepted[sampling] = _accepted(inputs, grid, sampling, pair)
     num_accepted = _prefix_length(accepted)
     final = _final_tokens(inputs, grid, sampling, pair, num_accepted[sampling])

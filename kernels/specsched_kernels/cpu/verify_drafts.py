@@ -56,7 +56,8 @@ def verify_rows(
 ) -> None:
     """Fill token_ids [R, k+1], num_accepted [R] and faulty [R] as verify_drafts says.
 
-    logits: [m, V], contiguous rows. distribution: [R, k, V] or None. Shapes and meanings as in
+    logits: [m, V], contiguous rows. distribution: [R, n, V] or None, n at
+    least the largest verify_len. Shapes and meanings as in
     `specsched_kernels.verify_drafts`, with temperature alone shaping the target's distribution.
     """
     weights = np.empty(BLOCK, dtype=np.float32)

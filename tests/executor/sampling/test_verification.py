@@ -1,5 +1,7 @@
 """Verification against exact probabilities, many requests of one batch at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,19 @@ def test_greedy_commits_the_most_probable_tokens(stochastic):
     committed = torch.arange(3) <= result.num_accepted[:, None]
     best = torch.tensor(P.argmax(axis=1)).expand(NUM_REQUESTS, -1)
     assert torch.equal(result.token_ids[committed], best[committed])
+
+
+@pytest.mark.parametrize("cut", [{}, {"top_k": 3}], ids=["whole", "cut"])
+@pytest.mark.parametrize("verify_len", [0, 1])
+def test_a_distribution_ends_where_the_longest_draft_does(verify_len, cut):
+    whole = inputs(verify_len, stochastic=True)
+    params = SamplingParams(temperature=1.0, seed=0, **cut)
+    seeds = list(range(NUM_REQUESTS))
+    whole = replace(whole, params=SamplingTensors.of([params] * NUM_REQUESTS, seeds))
+    expected = verify_drafts(whole)
+    result = verify_drafts(replace(whole, draft_distribution=whole.draft_distribution[:, :1]))
+    assert torch.equal(result.token_ids, expected.token_ids)
+    assert torch.equal(result.num_accepted, expected.num_accepted)
 
 
 def test_requests_of_a_ragged_batch_are_judged_apart():

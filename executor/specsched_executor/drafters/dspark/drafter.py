@@ -85,9 +85,9 @@ class DSparkDrafter:
         confidence[wanting, :num_tokens] = block.confidence
         confidence.masked_fill_(torch.arange(k) >= limits[:, None], torch.nan)
         distribution = block.distribution
-        if distribution is not None and distribution.shape[:2] != (num_requests, k):
-            spread = torch.zeros(num_requests, k, distribution.shape[-1])
-            spread[wanting, :num_tokens] = distribution
+        if distribution is not None and len(distribution) < num_requests:
+            spread = torch.zeros(num_requests, *distribution.shape[1:])
+            spread[wanting] = distribution
             distribution = spread
         return DraftOutput(token_ids, limits, confidence, distribution)
 
