@@ -112,6 +112,7 @@ class _Cost(_Strict):
     draft: list[_DraftCost] = []
     context: _ContextCost | None = None
     fingerprint: str = ""
+    disturbed: bool = False
 
     def message(self) -> plan_pb2.CostModel:
         """The cost profile as a message."""

@@ -21,7 +21,12 @@ def test_cpu_step_cost(record_bench: RecordBench) -> None:
     torch.set_num_threads(2)
     model = load_model().model
     options = ProfileOptions(
-        sizes=SIZES, context_tokens=CONTEXT_TOKENS, min_rounds=5, max_rounds=15, max_seconds=60.0
+        sizes=SIZES,
+        context_tokens=CONTEXT_TOKENS,
+        min_rounds=5,
+        max_rounds=15,
+        max_seconds=60.0,
+        max_retake_seconds=0.0,
     )
     profile = profile_model(model, options, fingerprint="")
     results = [

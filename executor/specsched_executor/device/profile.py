@@ -20,7 +20,7 @@ from specsched_executor.profiling.batches import StepShape, verification_shape
 from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
 from specsched_executor.profiling.options import ProfileOptions
 from specsched_executor.profiling.profiler import DraftRun
-from specsched_executor.profiling.timing import InterleavedTimer, Run
+from specsched_executor.profiling.timing import InterleavedTimer, Run, run_rounds
 
 __all__ = ["profile_device", "profile_sizes"]
 
@@ -55,8 +55,10 @@ def profile_device(
     Drafts are timed for the numbers of requests and the lengths that are captured. draft: drafts on
     the host, where the device does not draft.
 
-    All is warmed up first, then timed in interleaved rounds. To be called before anything is
-    served: the KV cache is written and no slot remembers anything afterwards.
+    All is warmed up first, then timed in interleaved rounds. Samples are never called disturbed:
+    a step there is one launch and one wait, in which the host's cores matter little, and what else
+    runs on the GPU nobody tells. To be called before anything is served: the KV cache is written
+    and no slot remembers anything afterwards.
     """
     bench = _StepBench(parts, options, draft)
     shapes = {n: verification_shape(n, options, options.context_tokens) for n in options.sizes}
@@ -75,29 +77,19 @@ def profile_device(
         if progress is not None:
             progress(min(next(done), total), total)
 
-    for timer in timers:
-        timer.warm_up(on_run)
-    started = time.monotonic()
-    for index in range(options.max_rounds):
-        if index >= options.min_rounds and time.monotonic() - started > options.max_seconds:
-            break
-        for timer in timers:
-            timer.round(on_run)
+    run_rounds(timers, options, on_run)
     verify.repeat_too_fast()
     bench.forget()
+    draft_ms = {length: timer.samples_ms for length, timer in drafts.items()}
     return CostProfile(
-        verify=_samples(verify),
+        verify=verify.samples_ms,
         verify_context_tokens={n: shape.total_context_tokens for n, shape in shapes.items()},
         capture_limit=options.capture_limit,
         fingerprint=fingerprint,
         context=_slope(context, pair),
-        draft=_samples(drafts.pop(options.max_draft_tokens)),
-        short_drafts={length: _samples(timer) for length, timer in drafts.items()},
+        draft=draft_ms.pop(options.max_draft_tokens),
+        short_drafts=draft_ms,
     )
-
-
-def _samples(timer: InterleavedTimer) -> dict[int, tuple[float, ...]]:
-    return {size: tuple(samples) for size, samples in timer.samples_ms.items()}
 
 
 def _slope_pair(options: ProfileOptions) -> tuple[StepShape, StepShape]:

@@ -27,7 +27,8 @@ class CostProfile:
     requests of the profiled step, all together. draft: drafting requests -> samples of a full
     draft; short_drafts: length -> the same for drafts no longer than that. capture_limit: largest
     captured size; 0 where steps run eagerly at any size, so that costs are interpolated between
-    the profiled sizes. fingerprint: see `fingerprint`.
+    the profiled sizes. fingerprint: see `fingerprint`. is_disturbed: other programs used the cores
+    all the while, so that steps are likely cheaper than the samples say; such a one is not kept.
     """
 
     verify: Mapping[int, tuple[float, ...]]
@@ -37,6 +38,7 @@ class CostProfile:
     context: ContextSlope | None = None
     draft: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     short_drafts: Mapping[int, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
+    is_disturbed: bool = False
 
     def __post_init__(self) -> None:
         if set(self.verify) != set(self.verify_context_tokens):
@@ -54,7 +56,11 @@ class CostProfile:
         samples, and the context term speaks of all context (profiled_tokens_per_request = 0).
         """
         slope = self.context.ms_per_token if self.context else 0.0
-        message = plan_pb2.CostModel(capture_limit=self.capture_limit, fingerprint=self.fingerprint)
+        message = plan_pb2.CostModel(
+            capture_limit=self.capture_limit,
+            fingerprint=self.fingerprint,
+            disturbed=self.is_disturbed,
+        )
         for rows, samples in sorted(self.verify.items()):
             context_ms = slope * self.verify_context_tokens[rows]
             without_context = [max(ms - context_ms, ms / 10) for ms in samples]

@@ -41,8 +41,9 @@ class ProfileOptions:
     sizes: rows, rising. max_requests, max_draft_tokens: limits of the steps to imitate.
     context_tokens: context of each request at every size; long_context_tokens: the second context
     that the slope is fitted with. block_size: of the KV cache, in tokens. Every size is timed
-    min_rounds times, and further up to max_rounds while less than max_seconds have passed.
-    ValueError names what does not fit together.
+    min_rounds times, and further up to max_rounds while less than max_seconds have passed. Where
+    fewer than min_rounds samples of a size were undisturbed, others are taken again, for at most
+    max_retake_seconds. ValueError names what does not fit together.
     """
 
     sizes: tuple[int, ...]
@@ -54,6 +55,7 @@ class ProfileOptions:
     min_rounds: int = 3
     max_rounds: int = 9
     max_seconds: float = 10.0
+    max_retake_seconds: float = 30.0
     capture_limit: int = 0
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from specsched_executor.core import TargetModel
 from specsched_executor.profiling.batches import BatchFactory, StepShape, verification_shape
 from specsched_executor.profiling.cost_profile import ContextSlope, CostProfile
 from specsched_executor.profiling.options import ProfileOptions, draft_lengths
-from specsched_executor.profiling.timing import Clock, InterleavedTimer, Run
+from specsched_executor.profiling.run_queue import RunQueue
+from specsched_executor.profiling.timing import Clock, InterleavedTimer, Run, Waits, run_rounds
 
 Progress = Callable[[int, int], None]
 """Called with (runs done, runs planned); the plan may shrink when time is up."""
@@ -28,51 +29,41 @@ def profile_model(
     draft: DraftRun | None = None,
     progress: Progress | None = None,
     clock: Clock = time.perf_counter,
+    waits: Waits | None = None,
 ) -> CostProfile:
     """Time verification steps of every size, the slope of the context, and drafts.
 
     All is warmed up first, then timed in interleaved rounds; see ProfileOptions for the effort.
-    Contexts beyond the model's own are cut to it. ValueError for sizes that it cannot hold.
+    Contexts beyond the model's own are cut to it. waits: which samples were disturbed; None: as the
+    kernel tells of this process. ValueError for sizes that it cannot hold.
     """
+    timer = partial(InterleavedTimer, clock=clock, waits=waits or RunQueue().longest_wait_s)
     shapes = {size: _fit(model, size, options, options.context_tokens) for size in options.sizes}
     pairs = _slope_pairs(model, options)
     all_shapes = [*shapes.values(), *(shape for pair in pairs for shape in pair)]
     factory = BatchFactory(model, all_shapes, options.block_size)
-    drafts = {} if draft is None else _draft_timers(draft, options, clock)
-    num_runs = len(shapes) + 2 * len(pairs) + sum(len(timer.runs) for timer in drafts.values())
+    drafts = {} if draft is None else _draft_timers(draft, options, timer)
+    num_runs = len(shapes) + 2 * len(pairs) + sum(len(each.runs) for each in drafts.values())
     count = _Counter(progress, num_runs * (1 + options.max_rounds))
 
-    verify = InterleavedTimer({n: _runner(model, factory, s) for n, s in shapes.items()}, clock)
+    verify = timer({n: _runner(model, factory, s) for n, s in shapes.items()})
     context = [
-        InterleavedTimer({s.context_tokens: _runner(model, factory, s) for s in pair}, clock)
-        for pair in pairs
+        timer({s.context_tokens: _runner(model, factory, s) for s in pair}) for pair in pairs
     ]
-    _run_rounds([verify, *context, *drafts.values()], options, count, clock)
+    is_disturbed = run_rounds([verify, *context, *drafts.values()], options, count, clock)
     verify.repeat_too_fast()
     count.finish()
-    draft_ms = {length: _samples(timer) for length, timer in drafts.items()}
+    draft_ms = {length: each.samples_ms for length, each in drafts.items()}
     return CostProfile(
-        verify=_samples(verify),
+        verify=verify.samples_ms,
         verify_context_tokens={size: shape.total_context_tokens for size, shape in shapes.items()},
         capture_limit=options.capture_limit,
         fingerprint=fingerprint,
         context=_fit_slope(context, pairs),
         draft=draft_ms.pop(options.max_draft_tokens, {}),
         short_drafts=draft_ms,
+        is_disturbed=is_disturbed,
     )
-
-
-def _run_rounds(
-    timers: Sequence[InterleavedTimer], options: ProfileOptions, count: _Counter, clock: Clock
-) -> None:
-    for timer in timers:
-        timer.warm_up(count)
-    started = clock()
-    for done in range(options.max_rounds):
-        if done >= options.min_rounds and clock() - started > options.max_seconds:
-            break
-        for timer in timers:
-            timer.round(count)
 
 
 def _fit(model: TargetModel, num_rows: int, options: ProfileOptions, context: int) -> StepShape:
@@ -104,33 +95,28 @@ def _slope_pairs(model: TargetModel, options: ProfileOptions) -> list[tuple[Step
 def _fit_slope(
     timers: Sequence[InterleavedTimer], pairs: Sequence[tuple[StepShape, StepShape]]
 ) -> ContextSlope | None:
-    """Least squares over all rounds of extra ms = slope * extra tokens; never negative."""
+    """Least squares over the pairs of extra ms = slope * extra tokens; never negative."""
     if not timers:
         return None
     product = square = 0.0
     for timer, (short, long) in zip(timers, pairs, strict=True):
-        short_ms, long_ms = timer.samples_ms.values()
+        short_ms, long_ms = map(statistics.median, timer.samples_ms.values())
         extra_tokens = long.total_context_tokens - short.total_context_tokens
-        extra_ms = statistics.median(b - a for a, b in zip(short_ms, long_ms, strict=True))
-        product += extra_tokens * extra_ms
+        product += extra_tokens * (long_ms - short_ms)
         square += extra_tokens**2
     return ContextSlope(max(0.0, product / square))
 
 
 def _draft_timers(
-    draft: DraftRun, options: ProfileOptions, clock: Clock
+    draft: DraftRun, options: ProfileOptions, timer: Callable[[dict[int, Run]], InterleavedTimer]
 ) -> dict[int, InterleavedTimer]:
     """By length, each for some numbers of requests."""
     most = options.max_requests
     sizes = sorted({1, max(1, most // 4), most})
     return {
-        length: InterleavedTimer({n: partial(draft, n, length) for n in sizes}, clock)
+        length: timer({n: partial(draft, n, length) for n in sizes})
         for length in draft_lengths(options.max_draft_tokens)
     }
-
-
-def _samples(timer: InterleavedTimer) -> dict[int, tuple[float, ...]]:
-    return {size: tuple(samples) for size, samples in timer.samples_ms.items()}
 
 
 def _runner(model: TargetModel, factory: BatchFactory, shape: StepShape) -> Run:

@@ -14,7 +14,10 @@ _FORMAT: Final = 3
 
 
 def save_profile(profile: CostProfile, folder: Path) -> Path:
-    """Write folder/cost-<fingerprint>.json, complete or not at all. OSError where that fails."""
+    """Write folder/cost-<fingerprint>.json, complete or not at all. OSError where that fails.
+
+    For profiles that nobody disturbed: what is kept is believed by every later start.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(folder, profile.fingerprint)
     content = {

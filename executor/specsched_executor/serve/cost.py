@@ -74,6 +74,7 @@ def cost_message(
     _log.info(
         "step cost known",
         measured=kept is None,
+        disturbed=profile.is_disturbed,
         sizes=list(profile.verify),
         fingerprint=mark,
     )
@@ -114,6 +115,7 @@ def _options(
         block_size=sizes.block_size,
         min_rounds=2 if is_quick else 3,
         max_rounds=2 if is_quick else 9,
+        max_retake_seconds=5.0 if is_quick else 30.0,
     )
 
 
@@ -154,7 +156,14 @@ def _measure(
             profile = profile_device(parts, options, mark, draft=draft, progress=progress)
         else:
             profile = profile_model(loaded.model, options, mark, draft=draft, progress=progress)
-    if config.profile_dir is not None:
+    if profile.is_disturbed:
+        _log.warning(
+            "step cost measured on a busy machine",
+            reason="threads of the model had to wait for cores, again and again",
+            effect="steps seem dearer than they are until learning has mended it; it is not kept",
+            hint="restart when nothing else computes; under a CPU limit, --num-threads",
+        )
+    elif config.profile_dir is not None:
         _keep(profile, config.profile_dir)
     return profile
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n specsched_protocol/v1/plan.proto\x12\x0cspecsched.v1\"\x8b\x01\n\nPolicySpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12<\n\nparameters\x18\x02 \x03(\x0b\x32(.specsched.v1.PolicySpec.ParametersEntry\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xc6\x01\n\tCostModel\x12(\n\x06verify\x18\x01 \x03(\x0b\x32\x18.specsched.v1.VerifyCost\x12&\n\x05\x64raft\x18\x02 \x03(\x0b\x32\x17.specsched.v1.DraftCost\x12\x15\n\rcapture_limit\x18\x03 \x01(\r\x12/\n\x07\x63ontext\x18\x04 \x01(\x0b\x32\x19.specsched.v1.ContextCostH\x00\x88\x01\x01\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\tB\n\n\x08_context\"(\n\nVerifyCost\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x03(\x01\"U\n\tDraftCost\x12\x10\n\x08requests\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x03(\x01\x12\x19\n\x0c\x64raft_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_draft_tokens\"H\n\x0b\x43ontextCost\x12\x14\n\x0cms_per_token\x18\x01 \x01(\x01\x12#\n\x1bprofiled_tokens_per_request\x18\x02 \x01(\x01\"\x94\x02\n\x0bPlanRequest\x12\x18\n\x10max_draft_tokens\x18\x01 \x01(\r\x12\x18\n\x10num_other_tokens\x18\x02 \x01(\r\x12\x1a\n\x12num_prefill_tokens\x18\x03 \x01(\r\x12-\n\x06policy\x18\x04 \x01(\x0b\x32\x18.specsched.v1.PolicySpecH\x00\x88\x01\x01\x12\x17\n\nmax_budget\x18\x05 \x01(\rH\x01\x88\x01\x01\x12,\n\x08requests\x18\x06 \x03(\x0b\x32\x1a.specsched.v1.RequestState\x12%\n\x04\x63ost\x18\x07 \x01(\x0b\x32\x17.specsched.v1.CostModelB\t\n\x07_policyB\r\n\x0b_max_budget\"\xf0\x01\n\x0cRequestState\x12\x12\n\nconfidence\x18\x01 \x03(\x01\x12\x1d\n\x10num_draft_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07samples\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x13\n\x06weight\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\x04\x12#\n\x16recent_tokens_per_step\x18\x06 \x01(\x01H\x03\x88\x01\x01\x42\x13\n\x11_num_draft_tokensB\n\n\x08_samplesB\t\n\x07_weightB\x19\n\x17_recent_tokens_per_step\"M\n\x0cPlanResponse\x12(\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32\x16.specsched.v1.Decision\x12\x13\n\x0bverify_lens\x18\x02 \x03(\r\"\x9e\x03\n\x08\x44\x65\x63ision\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x16\n\x0esource_step_id\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06\x62udget\x18\x04 \x01(\r\x12\x1b\n\x0emax_verify_len\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x11next_draft_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0f\x65xpected_tokens\x18\x07 \x01(\x01\x12\x13\n\x0b\x65xpected_ms\x18\x08 \x01(\x01\x12(\n\x06policy\x18\t \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12-\n\x0bmodel_state\x18\n \x01(\x0e\x32\x18.specsched.v1.ModelState\x12)\n\x05\x66lags\x18\x0b \x03(\x0e\x32\x1a.specsched.v1.DecisionFlag\x12 \n\x18num_repaired_confidences\x18\x0c \x01(\r\x12\x10\n\x08\x66\x61irness\x18\r \x01(\x01\x42\x11\n\x0f_max_verify_lenB\x14\n\x12_next_draft_tokens*W\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODEL_STATE_OK\x10\x01\x12\x18\n\x14MODEL_STATE_NO_MODEL\x10\x02*\x8b\x02\n\x0c\x44\x65\x63isionFlag\x12\x1d\n\x19\x44\x45\x43ISION_FLAG_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44\x45\x43ISION_FLAG_FLAT\x10\x01\x12\x18\n\x14\x44\x45\x43ISION_FLAG_CAPPED\x10\x02\x12\x1a\n\x16\x44\x45\x43ISION_FLAG_REPAIRED\x10\x03\x12\x17\n\x13\x44\x45\x43ISION_FLAG_PRIOR\x10\x04\x12\x1e\n\x1a\x44\x45\x43ISION_FLAG_EXTRAPOLATED\x10\x05\x12\x1e\n\x1a\x44\x45\x43ISION_FLAG_OUT_OF_BOUND\x10\x06\x12\x17\n\x13\x44\x45\x43ISION_FLAG_PROBE\x10\x07\x12\x1c\n\x18\x44\x45\x43ISION_FLAG_ROWS_BOUND\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n specsched_protocol/v1/plan.proto\x12\x0cspecsched.v1\"\x8b\x01\n\nPolicySpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12<\n\nparameters\x18\x02 \x03(\x0b\x32(.specsched.v1.PolicySpec.ParametersEntry\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xd9\x01\n\tCostModel\x12(\n\x06verify\x18\x01 \x03(\x0b\x32\x18.specsched.v1.VerifyCost\x12&\n\x05\x64raft\x18\x02 \x03(\x0b\x32\x17.specsched.v1.DraftCost\x12\x15\n\rcapture_limit\x18\x03 \x01(\r\x12/\n\x07\x63ontext\x18\x04 \x01(\x0b\x32\x19.specsched.v1.ContextCostH\x00\x88\x01\x01\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\x12\x11\n\tdisturbed\x18\x06 \x01(\x08\x42\n\n\x08_context\"(\n\nVerifyCost\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x03(\x01\"U\n\tDraftCost\x12\x10\n\x08requests\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x03(\x01\x12\x19\n\x0c\x64raft_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_draft_tokens\"H\n\x0b\x43ontextCost\x12\x14\n\x0cms_per_token\x18\x01 \x01(\x01\x12#\n\x1bprofiled_tokens_per_request\x18\x02 \x01(\x01\"\x94\x02\n\x0bPlanRequest\x12\x18\n\x10max_draft_tokens\x18\x01 \x01(\r\x12\x18\n\x10num_other_tokens\x18\x02 \x01(\r\x12\x1a\n\x12num_prefill_tokens\x18\x03 \x01(\r\x12-\n\x06policy\x18\x04 \x01(\x0b\x32\x18.specsched.v1.PolicySpecH\x00\x88\x01\x01\x12\x17\n\nmax_budget\x18\x05 \x01(\rH\x01\x88\x01\x01\x12,\n\x08requests\x18\x06 \x03(\x0b\x32\x1a.specsched.v1.RequestState\x12%\n\x04\x63ost\x18\x07 \x01(\x0b\x32\x17.specsched.v1.CostModelB\t\n\x07_policyB\r\n\x0b_max_budget\"\xf0\x01\n\x0cRequestState\x12\x12\n\nconfidence\x18\x01 \x03(\x01\x12\x1d\n\x10num_draft_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07samples\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x13\n\x06weight\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\x04\x12#\n\x16recent_tokens_per_step\x18\x06 \x01(\x01H\x03\x88\x01\x01\x42\x13\n\x11_num_draft_tokensB\n\n\x08_samplesB\t\n\x07_weightB\x19\n\x17_recent_tokens_per_step\"M\n\x0cPlanResponse\x12(\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32\x16.specsched.v1.Decision\x12\x13\n\x0bverify_lens\x18\x02 \x03(\r\"\x9e\x03\n\x08\x44\x65\x63ision\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x16\n\x0esource_step_id\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06\x62udget\x18\x04 \x01(\r\x12\x1b\n\x0emax_verify_len\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x11next_draft_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0f\x65xpected_tokens\x18\x07 \x01(\x01\x12\x13\n\x0b\x65xpected_ms\x18\x08 \x01(\x01\x12(\n\x06policy\x18\t \x01(\x0b\x32\x18.specsched.v1.PolicySpec\x12-\n\x0bmodel_state\x18\n \x01(\x0e\x32\x18.specsched.v1.ModelState\x12)\n\x05\x66lags\x18\x0b \x03(\x0e\x32\x1a.specsched.v1.DecisionFlag\x12 \n\x18num_repaired_confidences\x18\x0c \x01(\r\x12\x10\n\x08\x66\x61irness\x18\r \x01(\x01\x42\x11\n\x0f_max_verify_lenB\x14\n\x12_next_draft_tokens*W\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODEL_STATE_OK\x10\x01\x12\x18\n\x14MODEL_STATE_NO_MODEL\x10\x02*\x8b\x02\n\x0c\x44\x65\x63isionFlag\x12\x1d\n\x19\x44\x45\x43ISION_FLAG_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44\x45\x43ISION_FLAG_FLAT\x10\x01\x12\x18\n\x14\x44\x45\x43ISION_FLAG_CAPPED\x10\x02\x12\x1a\n\x16\x44\x45\x43ISION_FLAG_REPAIRED\x10\x03\x12\x17\n\x13\x44\x45\x43ISION_FLAG_PRIOR\x10\x04\x12\x1e\n\x1a\x44\x45\x43ISION_FLAG_EXTRAPOLATED\x10\x05\x12\x1e\n\x1a\x44\x45\x43ISION_FLAG_OUT_OF_BOUND\x10\x06\x12\x17\n\x13\x44\x45\x43ISION_FLAG_PROBE\x10\x07\x12\x1c\n\x18\x44\x45\x43ISION_FLAG_ROWS_BOUND\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,28 +33,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_POLICYSPEC_PARAMETERSENTRY']._loaded_options = None
   _globals['_POLICYSPEC_PARAMETERSENTRY']._serialized_options = b'8\001'
-  _globals['_MODELSTATE']._serialized_start=1614
-  _globals['_MODELSTATE']._serialized_end=1701
-  _globals['_DECISIONFLAG']._serialized_start=1704
-  _globals['_DECISIONFLAG']._serialized_end=1971
+  _globals['_MODELSTATE']._serialized_start=1633
+  _globals['_MODELSTATE']._serialized_end=1720
+  _globals['_DECISIONFLAG']._serialized_start=1723
+  _globals['_DECISIONFLAG']._serialized_end=1990
   _globals['_POLICYSPEC']._serialized_start=51
   _globals['_POLICYSPEC']._serialized_end=190
   _globals['_POLICYSPEC_PARAMETERSENTRY']._serialized_start=141
   _globals['_POLICYSPEC_PARAMETERSENTRY']._serialized_end=190
   _globals['_COSTMODEL']._serialized_start=193
-  _globals['_COSTMODEL']._serialized_end=391
-  _globals['_VERIFYCOST']._serialized_start=393
-  _globals['_VERIFYCOST']._serialized_end=433
-  _globals['_DRAFTCOST']._serialized_start=435
-  _globals['_DRAFTCOST']._serialized_end=520
-  _globals['_CONTEXTCOST']._serialized_start=522
-  _globals['_CONTEXTCOST']._serialized_end=594
-  _globals['_PLANREQUEST']._serialized_start=597
-  _globals['_PLANREQUEST']._serialized_end=873
-  _globals['_REQUESTSTATE']._serialized_start=876
-  _globals['_REQUESTSTATE']._serialized_end=1116
-  _globals['_PLANRESPONSE']._serialized_start=1118
-  _globals['_PLANRESPONSE']._serialized_end=1195
-  _globals['_DECISION']._serialized_start=1198
-  _globals['_DECISION']._serialized_end=1612
+  _globals['_COSTMODEL']._serialized_end=410
+  _globals['_VERIFYCOST']._serialized_start=412
+  _globals['_VERIFYCOST']._serialized_end=452
+  _globals['_DRAFTCOST']._serialized_start=454
+  _globals['_DRAFTCOST']._serialized_end=539
+  _globals['_CONTEXTCOST']._serialized_start=541
+  _globals['_CONTEXTCOST']._serialized_end=613
+  _globals['_PLANREQUEST']._serialized_start=616
+  _globals['_PLANREQUEST']._serialized_end=892
+  _globals['_REQUESTSTATE']._serialized_start=895
+  _globals['_REQUESTSTATE']._serialized_end=1135
+  _globals['_PLANRESPONSE']._serialized_start=1137
+  _globals['_PLANRESPONSE']._serialized_end=1214
+  _globals['_DECISION']._serialized_start=1217
+  _globals['_DECISION']._serialized_end=1631
 # @@protoc_insertion_point(module_scope)

@@ -148,10 +148,13 @@ class CostModel(_message.Message):
     CAPTURE_LIMIT_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    DISTURBED_FIELD_NUMBER: _builtins.int
     capture_limit: _builtins.int
     """Largest captured size in rows; sizes beyond it are the tail."""
     fingerprint: _builtins.str
     """Model, dtype, device, sizes, k, context and versions the profile was taken with."""
+    disturbed: _builtins.bool
+    """Other programs used the cores while it was taken: steps are likely cheaper than it says."""
     @_builtins.property
     def verify(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifyCost]: ...
     @_builtins.property
@@ -166,10 +169,11 @@ class CostModel(_message.Message):
         capture_limit: _builtins.int = ...,
         context: Global___ContextCost | None = ...,
         fingerprint: _builtins.str = ...,
+        disturbed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context", b"_context", "context", b"context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context", b"_context", "capture_limit", b"capture_limit", "context", b"context", "draft", b"draft", "fingerprint", b"fingerprint", "verify", b"verify"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context", b"_context", "capture_limit", b"capture_limit", "context", b"context", "disturbed", b"disturbed", "draft", b"draft", "fingerprint", b"fingerprint", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context: _TypeAlias = _typing.Literal["context"]  # noqa: Y015
     _WhichOneofArgType__context: _TypeAlias = _typing.Literal["_context", b"_context"]  # noqa: Y015

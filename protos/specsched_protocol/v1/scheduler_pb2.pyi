@@ -1806,6 +1806,7 @@ class AttachmentStatus(_message.Message):
     LANE_STATUS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     PLAN_OUTCOMES_FIELD_NUMBER: _builtins.int
+    COST_DISTURBED_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     executor_name: _builtins.str
     lane: _builtins.int
@@ -1816,6 +1817,8 @@ class AttachmentStatus(_message.Message):
     """From the executor's last heartbeat."""
     seconds_since_heard: _builtins.float
     """Since the executor last sent anything on the stream."""
+    cost_disturbed: _builtins.bool
+    """The executor's cost profile was taken while other programs used the cores."""
     @_builtins.property
     def model(self) -> Global___ModelFacts: ...
     @_builtins.property
@@ -1848,10 +1851,11 @@ class AttachmentStatus(_message.Message):
         lane_status: Global___LaneStatus | None = ...,
         features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
         plan_outcomes: Global___PlanOutcomes | None = ...,
+        cost_disturbed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "counters", b"counters", "lane_status", b"lane_status", "model", b"model", "plan_outcomes", b"plan_outcomes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "plan_outcomes", b"plan_outcomes", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "cost_disturbed", b"cost_disturbed", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "plan_outcomes", b"plan_outcomes", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lane_status: _TypeAlias = _typing.Literal["lane_status"]  # noqa: Y015
     _WhichOneofArgType__lane_status: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status"]  # noqa: Y015

@@ -34,6 +34,7 @@ class Attachment:
     def __init__(self, hello: pb.Hello, planning: Planning, heartbeat_s: float) -> None:
         self.hello = hello
         self.planning = planning
+        self._cost = hello.cost
         self._heartbeat_s = heartbeat_s
         self._outbox = Outbox()
         self.lane_control = LaneControl(hello, self._outbox)
@@ -106,6 +107,7 @@ class Attachment:
             seconds_since_heard=time.monotonic() - self._last_heard,
             lane_status=self.lane_control.status,
             features=self.lane_control.features,
+            cost_disturbed=self._cost.disturbed,
         )
 
     def learning(self) -> pb.AttachmentLearning:
@@ -166,6 +168,7 @@ class Attachment:
                     case "steps":
                         self._accept(request.steps)
                     case "cost":
+                        self._cost = request.cost
                         self.planning.set_cost(request.cost)
                     case "heartbeat":
                         self._heard = request.heartbeat

@@ -249,11 +249,13 @@ class SpeakingScheduler(FakeScheduler):
 
     protocol = PROTOCOL_RANGE.to_message()
     features = FEATURES
+    cost_disturbed = False
 
     def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
         answer = super().GetStatus(request, context)
         answer.protocol.CopyFrom(self.protocol)
         answer.attachments[0].features.extend(self.features)
+        answer.attachments[0].cost_disturbed = self.cost_disturbed
         return answer
 
 
@@ -357,6 +359,16 @@ def test_releases_too_far_apart(
 def test_a_peer_without_a_feature(doctor: Doctor, scheduler: SpeakingScheduler) -> None:
     scheduler.features = FEATURES[:1]
     assert "learned_state" in doctor.finds(Code.PROTOCOL_FEATURES, "warning")["what"]
+
+
+def test_an_executor_that_measured_on_a_busy_machine(
+    doctor: Doctor, scheduler: SpeakingScheduler
+) -> None:
+    assert Code.COST_DISTURBED not in doctor.examine()
+    scheduler.cost_disturbed = True
+    found = doctor.finds(Code.COST_DISTURBED, "warning")
+    assert "executor-1" in found["what"]
+    assert "restart" in found["remedy"]
 
 
 def test_steps_that_could_not_go_through_shared_memory(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +22,8 @@ from specsched_executor.profiling import (
     profile_model,
     save_profile,
 )
-from specsched_executor.profiling.timing import InterleavedTimer
+from specsched_executor.profiling.run_queue import RunQueue
+from specsched_executor.profiling.timing import InterleavedTimer, nobody_waits
 
 CONFIG = ModelConfig(
     name="clockwork",
@@ -69,6 +73,7 @@ class Clockwork:
 
 
 def run(model: Clockwork, options: ProfileOptions = OPTIONS, **arguments) -> CostProfile:
+    arguments = {"waits": nobody_waits, **arguments}
     return profile_model(model, options, "mark", clock=model.clock, **arguments)
 
 
@@ -189,10 +194,153 @@ def test_a_suspiciously_fast_sample_is_taken_again():
     timer = InterleavedTimer({n: runner(n) for n in costs}, clock=lambda: now[0])
     for _ in range(3):
         timer.round(lambda: None)
-    assert timer.samples_ms[2] == pytest.approx([20.0, 4.0, 20.0])
+    assert timer.samples_ms[2] == pytest.approx((20.0, 4.0, 20.0))
     assert timer.repeat_too_fast() == 1
-    assert timer.samples_ms[2] == pytest.approx([20.0, 20.0, 20.0])
-    assert timer.samples_ms[4] == pytest.approx([30.0] * 3)
+    assert timer.samples_ms[2] == pytest.approx((20.0, 20.0, 20.0))
+    assert timer.samples_ms[4] == pytest.approx((30.0, 30.0, 30.0))
+
+
+# ===================== Other programs on the cores =====================
+
+
+class Shared(Clockwork):
+    """Shares its cores with a program that takes half of them until it ends."""
+
+    def __init__(self, busy_until_ms: float) -> None:
+        super().__init__()
+        self._busy_until_ms = busy_until_ms
+        self._waited_ms = 0.0
+
+    def forward(self, batch: ModelBatch, kv_cache: Cache) -> TargetOutput:
+        began_ms = self.now_ms
+        output = super().forward(batch, kv_cache)
+        if began_ms < self._busy_until_ms:
+            self._waited_ms += self.now_ms - began_ms
+            self.now_ms += self.now_ms - began_ms
+        return output
+
+    def waits(self) -> float:
+        waited_ms, self._waited_ms = self._waited_ms, 0.0
+        return waited_ms / 1e3
+
+
+def test_what_was_disturbed_is_taken_again():
+    """All rounds are over by the time that the other program ends."""
+    model = Shared(busy_until_ms=20_000.0)
+    profile = run(model, waits=model.waits)
+    assert not profile.is_disturbed
+    assert profile.context is not None
+    assert profile.context.ms_per_token == pytest.approx(0.002)
+    for cost in profile.to_proto().verify:
+        assert list(cost.ms) == pytest.approx(3 * [10.0 + 0.5 * cost.tokens])
+
+
+def test_disturbed_samples_do_not_count_where_enough_others_are_there():
+    model = Shared(busy_until_ms=2_000.0)  # the warm-up and some of the rounds
+    profile = run(model, waits=model.waits)
+    num_samples = {len(samples) for samples in profile.verify.values()}
+    assert num_samples <= set(range(3, 9))
+    for cost in profile.to_proto().verify:
+        assert max(cost.ms) == pytest.approx(10.0 + 0.5 * cost.tokens)
+
+
+def test_a_machine_that_stays_busy_ends_the_wait_and_is_told():
+    model = Shared(busy_until_ms=float("inf"))
+    profile = run(model, replace(OPTIONS, max_retake_seconds=30.0), waits=model.waits)
+    rounds_only = Shared(busy_until_ms=float("inf"))
+    run(rounds_only, replace(OPTIONS, max_retake_seconds=0.0), waits=rounds_only.waits)
+    assert 30.0 <= model.clock() - rounds_only.clock() <= 31.0
+    assert profile.is_disturbed
+    assert profile.to_proto().disturbed
+    assert {len(samples) for samples in profile.verify.values()} == {3}
+    assert not run(Clockwork()).to_proto().disturbed
+
+
+def test_the_least_disturbed_samples_are_used_where_none_is_sound():
+    now, waited = [0.0], [0.0]
+    waits_ms = iter([8.0, 2.0, 4.0, 6.0])
+
+    def step() -> None:
+        waited[0] = next(waits_ms) / 1e3
+        now[0] += 10e-3 + waited[0]
+
+    timer = InterleavedTimer({1: step}, clock=lambda: now[0], waits=lambda: waited[0])
+    for _ in range(4):
+        timer.round(lambda: None)
+    assert timer.disturbed_sizes(1) == [1]
+    timer.keep_best(2)
+    assert timer.samples_ms[1] == pytest.approx((12.0, 14.0))
+
+
+def test_a_repeat_that_was_disturbed_says_nothing():
+    now, waited = [0.0], [0.0]
+    costs = {1: iter([10.0]), 2: iter([4.0, 40.0])}
+
+    def runner(size: int):
+        def step() -> None:
+            ms = next(costs[size])
+            waited[0] = 0.02 if ms == 40.0 else 0.0
+            now[0] += ms / 1e3
+
+        return step
+
+    timer = InterleavedTimer(
+        {n: runner(n) for n in costs}, clock=lambda: now[0], waits=lambda: waited[0]
+    )
+    timer.round(lambda: None)
+    assert timer.repeat_too_fast() == 1
+    assert timer.samples_ms[2] == pytest.approx((4.0,))
+
+
+def write_task(tasks: Path, thread: int, text: str) -> None:
+    (tasks / str(thread)).mkdir(exist_ok=True)
+    (tasks / str(thread) / "schedstat").write_text(text)
+
+
+def test_the_thread_that_waited_longest_counts(tmp_path):
+    write_task(tmp_path, 1, "500 1000000 3\n")
+    write_task(tmp_path, 2, "500 9000000 3\n")
+    queue = RunQueue(tmp_path)
+    assert queue.longest_wait_s() == 0.0
+    write_task(tmp_path, 1, "900 4000000 4\n")
+    write_task(tmp_path, 2, "900 9500000 4\n")
+    write_task(tmp_path, 3, "0 2000000 1\n")
+    assert queue.longest_wait_s() == pytest.approx(3e-3)
+    write_task(tmp_path, 3, "0 7000000 1\n")
+    assert queue.longest_wait_s() == pytest.approx(5e-3)
+
+
+@pytest.mark.parametrize("text", ["", "12\n", "a b c\n"])
+def test_a_kernel_that_does_not_tell_says_that_nobody_waits(tmp_path, text):
+    assert RunQueue(tmp_path / "nothing").longest_wait_s() == 0.0
+    write_task(tmp_path, 1, text)
+    assert RunQueue(tmp_path).longest_wait_s() == 0.0
+
+
+def test_threads_that_share_a_core_wait_for_it():
+    if not Path("/proc/self/schedstat").is_file():
+        pytest.skip("this kernel does not tell")
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_ON_ONE_CORE], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) > 0.05
+
+
+TWO_ON_ONE_CORE = """
+import os, subprocess, sys, time
+from specsched_executor.profiling.run_queue import RunQueue
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+queue = RunQueue()
+other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+waited = 0.0
+deadline = time.monotonic() + 60
+while waited < 0.1 and time.monotonic() < deadline:
+    sum(range(100_000))
+    waited += queue.longest_wait_s()
+other.kill()
+other.wait()
+print(waited)
+"""
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,13 @@ async def test_executor_that_comes_later_gets_the_current_policy(scheduler, exec
 
 async def test_new_cost_profile_prices_the_next_step(scheduler, executor):
     flat = plan_pb2.CostModel(
-        verify=[plan_pb2.VerifyCost(tokens=n, ms=[1.0]) for n in (1, 3, 15)], capture_limit=15
+        verify=[plan_pb2.VerifyCost(tokens=n, ms=[1.0]) for n in (1, 3, 15)],
+        capture_limit=15,
+        disturbed=True,
     )
     async with executor.attached(scheduler) as stream:
         assert (await executor.decide(0.3)).budget == 0
+        assert not (await scheduler.status()).attachments[0].cost_disturbed
         await stream.send(cost=flat)
         outcomes = pb.PlanOutcomes(num_planned_steps=5, num_fallback_steps={"late": 2})
         heartbeat = pb.ExecutorHeartbeat(step_id=77, plan_outcomes=outcomes)
@@ -87,6 +90,7 @@ async def test_new_cost_profile_prices_the_next_step(scheduler, executor):
 
         await _until(taken)
         assert (await scheduler.status()).attachments[0].plan_outcomes == outcomes
+        assert (await scheduler.status()).attachments[0].cost_disturbed
         assert (await executor.decide(0.3)).budget == ALL_DRAFTS
 
 

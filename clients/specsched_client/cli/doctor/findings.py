@@ -40,6 +40,7 @@ class Code(enum.StrEnum):
     EXECUTOR_NOT_SERVING = "executor.not-serving"
     PLANS = "plans"
     PLANS_LATE = "plans.late"
+    COST_DISTURBED = "cost.disturbed"
     SCHEDULER = "scheduler"
     SCHEDULER_NONE = "scheduler.none"
     SCHEDULER_SILENT = "scheduler.silent"

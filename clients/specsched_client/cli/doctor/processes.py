@@ -35,7 +35,7 @@ def check_processes(report: Report, schedulers: Mapping[str, str]) -> list[Findi
         found.append(Finding(Code.SCHEDULER_NONE, Severity.WARNING, what, remedy))
     for name, target in schedulers.items():
         found += _check_scheduler(name, target, report)
-    return found
+    return [*found, *_check_costs(report)]
 
 
 # ===================== Executor =====================
@@ -140,3 +140,16 @@ def _check_attached(name: str, target: str, executor: ExecutorReport | str) -> I
             what += f": {attached.transport_reason}"
         remedy = "put both in one run directory (a shared volume); leave --transport at auto"
         yield Finding(Code.TRANSPORT_INLINE, Severity.WARNING, what, remedy)
+
+
+def _check_costs(report: Report) -> Iterator[Finding]:
+    """What the schedulers were told of their executors' cost profiles."""
+    answers = (told for told in report.schedulers.values() if not isinstance(told, str))
+    attachments = (each for told in answers for each in told.status.attachments)
+    for name in sorted({each.executor_name for each in attachments if each.cost_disturbed}):
+        what = f"{name} measured what a step costs while its threads had to wait for cores"
+        remedy = (
+            "restart it while nothing else computes, and it measures again; where a CPU limit holds"
+            " it back, give it no more threads than that has cores (--num-threads)"
+        )
+        yield Finding(Code.COST_DISTURBED, Severity.WARNING, what, remedy)
