@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import structlog
 import torch
+from specsched_protocol.run_dir import RunDir
 from specsched_protocol.v1 import plan_pb2
 
 from specsched_executor.config import ExecutorConfig
@@ -30,6 +31,7 @@ from specsched_executor.profiling import (
     save_profile,
 )
 
+from .compiling import let_schedulers_compile
 from .drafter import build_drafter
 from .progress import progress_bar
 
@@ -147,6 +149,8 @@ def _measure(
     options: ProfileOptions,
     mark: str,
 ) -> CostProfile:
+    if parts is None and config.effective_scheduler == "auto":
+        let_schedulers_compile(RunDir.open(config.run_dir))
     on_device = parts is not None and parts.host_drafter is None
     # One of its own: what it keeps of made-up requests is no part of those that come.
     drafter = None if on_device else build_drafter(config, loaded, sizes)

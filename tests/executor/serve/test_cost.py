@@ -10,6 +10,7 @@ from specsched_executor.model import load_model
 from specsched_executor.profiling import CostProfile
 from specsched_executor.serve import cost
 from specsched_executor.serve.sizes import engine_config
+from specsched_protocol.run_dir import RunDir
 from structlog.testing import capture_logs
 
 from tests.integration.tiny_checkpoint import write_tiny_checkpoint
@@ -20,11 +21,19 @@ class Start:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         model = write_tiny_checkpoint(folder / "tiny")
-        self.config = ExecutorConfig(model=model, drafter="ngram", profile_dir=folder / "kept")
+        self.config = ExecutorConfig(
+            model=model, drafter="ngram", profile_dir=folder / "kept", run_dir=folder / "run"
+        )
         self._loaded = load_model(model)
-        self.num_measured = 0
+        self.num_measured = self.num_waits = 0
         self.is_disturbed = False
         monkeypatch.setattr(cost, "profile_model", self._measure)
+        monkeypatch.setattr(cost, "let_schedulers_compile", self._wait)
+
+    def _wait(self, run_dir: RunDir) -> None:
+        assert run_dir.root == self.config.run_dir
+        assert self.num_waits == self.num_measured
+        self.num_waits += 1
 
     def _measure(self, model, options, mark, **arguments) -> CostProfile:
         self.num_measured += 1
@@ -56,7 +65,7 @@ def test_a_sound_profile_is_kept_for_the_next_start(start: Start) -> None:
     first = start.message
     assert start()[-1]["measured"] is False
     assert start.message == first
-    assert start.num_measured == 1
+    assert (start.num_waits, start.num_measured) == (1, 1)
 
 
 def test_a_profile_of_a_busy_machine_is_told_used_and_not_kept(start: Start) -> None:
@@ -72,3 +81,9 @@ def test_a_profile_of_a_busy_machine_is_told_used_and_not_kept(start: Start) -> 
     assert not start.message.disturbed
     start()
     assert start.num_measured == 2
+
+
+def test_a_scheduler_in_the_same_process_is_not_waited_for(start: Start) -> None:
+    start.config = start.config.model_copy(update={"scheduler": "in-process"})
+    start()
+    assert (start.num_waits, start.num_measured) == (0, 1)
