@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 ROWS_BOUND_FLAG = 0x80
 """Of StepDecision.flags: rows that the plan did not count on take the place of drafts."""
+FILL_SIZE_FLAG = 0x100
+"""Of StepDecision.flags: rows that a captured size leaves over take drafts beyond the budget."""
 NO_BUDGET_CAP = 0xFFFF_FFFF
 """`max_budget` / `max_verify_len` of a record without such a cap."""
 

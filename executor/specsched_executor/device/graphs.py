@@ -140,6 +140,11 @@ class StepGraphs:
                 best = size
             self._cheapest[size] = best
 
+    def num_rows_left(self, num_rows: int, *, has_prompts: bool) -> int:
+        """How many more rows the captured size that would run so many holds; 0 where none would."""
+        size = self._captured_rows(num_rows, has_prompts)
+        return 0 if size is None else size - num_rows
+
     def verify(self, num_rows: int, num_requests: int, *, has_prompts: bool) -> StepShape:
         """Run the step of the inputs, of at most `num_rows`; returns the shape that ran."""
         shape = self._captured_step(num_rows, num_requests, has_prompts)
@@ -183,15 +188,17 @@ class StepGraphs:
     def _captured_step(
         self, num_rows: int, num_requests: int, has_prompts: bool
     ) -> StepShape | None:
-        sizes = self._sizes.prompt_rows if has_prompts else self._sizes.rows
-        size = _at_least(sizes, num_rows)
+        size = self._captured_rows(num_rows, has_prompts)
         if size is None:
             return None
-        if not has_prompts:
-            size = self._cheapest.get(size, size)
         is_alone = num_requests == 1 and not has_prompts and size <= self._step.max_query_len
         requests = 1 if is_alone else min(size, self._step.sizes.max_requests)
         return self._step_shape(size, requests, has_prompts)
+
+    def _captured_rows(self, num_rows: int, has_prompts: bool) -> int | None:
+        """The size that runs so many rows; None where they run eagerly."""
+        size = _at_least(self._sizes.prompt_rows if has_prompts else self._sizes.rows, num_rows)
+        return size if size is None or has_prompts else self._cheapest.get(size, size)
 
     def _rows_of_one(self) -> tuple[int, ...]:
         """Sizes that are captured for a single decoding request besides, whose rows they all are.

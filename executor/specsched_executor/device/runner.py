@@ -103,11 +103,12 @@ class DeviceRunner:
         timeline.follow(None if previous is None else previous.timeline)
         self._num_launched += 1
         limits = np.minimum(batch.num_draft_tokens, allowance.max_verify_len)
+        most = max(0, min(int(limits.sum()), batch.max_draft_rows))
         staged = staging.fill(
             batch,
             self._columns,
             weights=weights,
-            budget=max(0, min(allowance.budget, int(limits.sum()), batch.max_draft_rows)),
+            budget=min(self._budget(batch, allowance), most),
             draft_limits=limits,
             next_draft_lens=draft_lens,
             prior=self._prior.mean,
@@ -135,6 +136,18 @@ class DeviceRunner:
             told=told,
             timeline=timeline,
         )
+
+    def _budget(self, batch: StepBatch, allowance: Allowance) -> int:
+        """That of the plan, and rows that would be padding otherwise.
+
+        Depends on rows that are no drafts and on the plan, never on the drafts that are there.
+        """
+        slots, budget = batch.slot_ids, allowance.budget
+        if not allowance.fills_size or self._columns.wants_logprobs[slots].any():
+            return budget
+        has_prompts = not self._columns.is_anchor_on_device[slots].all()
+        num_rows = batch.num_other_tokens + budget
+        return budget + self._graphs.num_rows_left(num_rows, has_prompts=has_prompts)
 
     def _draws(self, batch: StepBatch) -> bool:
         """Whether any draft is drawn from a distribution, rather than the likeliest."""

@@ -7,7 +7,12 @@ import math
 import re
 from dataclasses import dataclass
 
-from specsched_protocol.plan import NO_BUDGET_CAP, FallbackReason, StepDecision
+from specsched_protocol.plan import (
+    FILL_SIZE_FLAG,
+    NO_BUDGET_CAP,
+    FallbackReason,
+    StepDecision,
+)
 
 __all__ = ["Allowance", "FallbackKind", "FallbackPolicy", "FallbackState"]
 
@@ -47,7 +52,8 @@ class FallbackPolicy:
 class Allowance:
     """What a step may verify, and how long the drafts made at its end are.
 
-    fairness: alpha of specsched_protocol.fairness. `fallback` is None where a decision said so.
+    fairness: alpha of specsched_protocol.fairness. fills_size: whether rows that a captured size
+    leaves over take drafts beyond the budget. `fallback` is None where a decision said so.
     """
 
     budget: int
@@ -55,6 +61,7 @@ class Allowance:
     next_draft_tokens: int
     fallback: FallbackReason | None = None
     fairness: float = 0.0
+    fills_size: bool = False
 
 
 class FallbackState:
@@ -85,6 +92,7 @@ class FallbackState:
             decision.max_verify_len,
             next_draft_tokens,
             fairness=decision.fairness,
+            fills_size=bool(decision.flags & FILL_SIZE_FLAG),
         )
 
     @property
@@ -102,7 +110,12 @@ class FallbackState:
         if stand_in is not None:
             length = min(stand_in.next_draft_tokens, self._max_draft_tokens)
             return Allowance(
-                stand_in.budget, stand_in.max_verify_len, length, reason, stand_in.fairness
+                stand_in.budget,
+                stand_in.max_verify_len,
+                length,
+                reason,
+                stand_in.fairness,
+                fills_size=bool(stand_in.flags & FILL_SIZE_FLAG),
             )
         alone = reason is FallbackReason.NO_SCHEDULER
         if self._policy.kind is FallbackKind.OFF:

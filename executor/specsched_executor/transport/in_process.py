@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import (
-    ROWS_BOUND_FLAG,
     ConfidenceRows,
     FallbackReason,
     PlanRequest,
@@ -34,6 +33,7 @@ from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate
 from specsched_scheduler.decision.draft_length import DraftLength, Survivals, next_draft_tokens
 from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.finished import finished_steps
+from specsched_scheduler.decision.row_flags import row_flags
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.decision.wire import DEFAULT_POLICY, cost_model_from_message
 from specsched_scheduler.decision.workspace import new_workspace
@@ -42,7 +42,6 @@ from specsched_scheduler.policies import build_policy, check_effect
 
 __all__ = ["DEFAULT_POLICY", "InProcessTransport", "check_policy"]
 
-SLO = int(PolicyCode.SLO)
 _EPOCH = 1
 _MAX_DECISIONS = 8
 """Decisions kept for a step that has not read them."""
@@ -184,7 +183,7 @@ class InProcessTransport:
             expected_ms=plan.expected_ms,
             policy_id=self._policy.rule.code,
             model_state=plan.model_state,
-            flags=plan.flags | (ROWS_BOUND_FLAG if self._policy.rule.code == SLO else 0),
+            flags=plan.flags | row_flags(self._policy.rule.code),
             num_repaired_confidences=plan.num_repaired,
             decided_ns=time.monotonic_ns(),
             fairness=self._policy.rule.fairness,

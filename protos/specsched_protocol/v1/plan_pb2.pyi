@@ -63,6 +63,10 @@ class _DecisionFlagEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """The step is not to have more rows than were planned: rows that the plan did not count on, of a
     prompt that came meanwhile, take the place of drafts.
     """
+    DECISION_FLAG_FILL_SIZE: _DecisionFlag.ValueType  # 9
+    """Where a captured size of more rows than the step has runs it, the rows left over are to take
+    further drafts, beyond the budget: they cost nothing.
+    """
 
 class DecisionFlag(_DecisionFlag, metaclass=_DecisionFlagEnumTypeWrapper): ...
 
@@ -84,6 +88,10 @@ DECISION_FLAG_PROBE: DecisionFlag.ValueType  # 7
 DECISION_FLAG_ROWS_BOUND: DecisionFlag.ValueType  # 8
 """The step is not to have more rows than were planned: rows that the plan did not count on, of a
 prompt that came meanwhile, take the place of drafts.
+"""
+DECISION_FLAG_FILL_SIZE: DecisionFlag.ValueType  # 9
+"""Where a captured size of more rows than the step has runs it, the rows left over are to take
+further drafts, beyond the budget: they cost nothing.
 """
 Global___DecisionFlag: _TypeAlias = DecisionFlag  # noqa: Y015
 

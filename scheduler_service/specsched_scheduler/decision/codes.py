@@ -29,6 +29,7 @@ class DecisionFlags(enum.IntFlag):
     OUT_OF_BOUND = 32
     PROBE = 64
     ROWS_BOUND = 128
+    FILL_SIZE = 256
 
 
 class PolicyCode(enum.IntEnum):

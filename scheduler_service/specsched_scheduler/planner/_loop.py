@@ -28,6 +28,7 @@ from specsched_protocol.shm.seqlock import EMPTY, INVALID, OK, TORN
 
 from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
 from specsched_scheduler.decision.fast import decide_step
+from specsched_scheduler.decision.row_flags import row_flags
 from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
@@ -65,10 +66,9 @@ INTERRUPTED = 0
 NEEDS_PYTHON = 1
 """A step was read whose policy only Python can run; `publish_plan` answers it."""
 
-_PYTHON, _SLO = int(PolicyCode.PYTHON), int(PolicyCode.SLO)
+_PYTHON = int(PolicyCode.PYTHON)
 _REPAIRED = int(DecisionFlags.REPAIRED)
 _PRIOR = int(DecisionFlags.PRIOR)
-_ROWS_BOUND = int(DecisionFlags.ROWS_BOUND)
 _MAX_TRIES = 64
 
 
@@ -194,8 +194,7 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     """
     fixed, entry, counters = state.request.fixed, state.entry, state.counters
     num_repaired, flags = _count_repaired(state, plan.num_repaired, plan.flags)
-    if settings.rule.code == _SLO:
-        flags |= _ROWS_BOUND
+    flags |= row_flags(settings.rule.code)
     max_verify_len = plan.max_verify_len
     if max_verify_len != NO_BUDGET_CAP:
         max_verify_len = min(max_verify_len, memory.layout.max_draft_tokens)

@@ -37,6 +37,14 @@ class Machine:
         context = self.truth.context_ms_per_token * context_tokens
         return float(rows + context + draft_ms(self.truth, num_sampling, drafts))
 
+    def num_rows_left(self, num_rows: int) -> int:
+        """Rows by which the captured size that runs so many exceeds them: the cheapest that is
+        large enough, the smallest of equals."""
+        sizes = [size for size in sorted(self.model.verify) if num_rows <= size]
+        if not 0 < num_rows <= self.model.capture_limit:
+            return 0
+        return min(sizes, key=lambda size: self.model.verify[size][0]) - num_rows
+
     def noise_factors(self, seed: int) -> Iterator[float]:
         """By what the time of each step is multiplied, without end."""
         rng = np.random.default_rng([seed, 1])

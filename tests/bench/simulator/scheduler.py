@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision import PolicyCode, new_running_mean
+from specsched_scheduler.decision import DecisionFlags, PolicyCode, new_running_mean
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
     DraftLengthPlan,
@@ -16,6 +16,7 @@ from specsched_scheduler.decision.draft_length import (
     next_draft_tokens,
 )
 from specsched_scheduler.decision.fast import decide_step
+from specsched_scheduler.decision.row_flags import row_flags
 from specsched_scheduler.decision.step import StepInput, StepPlan
 from specsched_scheduler.decision.workspace import new_workspace
 from specsched_scheduler.learning.anticipator import Anticipator
@@ -48,11 +49,13 @@ class Plan:
     """A decision and the length of the drafts made at the end of its step.
 
     bound_other_tokens: T that it counted on, where rows beyond it take the place of drafts.
+    fills_size: whether rows that a captured size leaves over take drafts beyond the budget.
     """
 
     step: StepPlan
     next_draft_tokens: int
     bound_other_tokens: int | None = None
+    fills_size: bool = False
 
 
 class Scheduler:
@@ -94,8 +97,9 @@ class Scheduler:
             confidence[seen] = told
             step = step._replace(confidence=confidence)
         decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
-        bound = step.num_other_tokens if self.rule.code == PolicyCode.SLO else None
-        return Plan(decided, length, bound)
+        flags = row_flags(self.rule.code)
+        bound = step.num_other_tokens if flags & DecisionFlags.ROWS_BOUND else None
+        return Plan(decided, length, bound, bool(flags & DecisionFlags.FILL_SIZE))
 
     def learn(self, report: StepReport) -> None:
         """Read the report of a finished step."""

@@ -137,10 +137,18 @@ class Executor:
         room = max(self.machine.max_batched_tokens - num_other, 0)
         self._observe_drafts(sampling, present)
         confidence = self.workload.recordings.confidence[slots.draft_row[sampling]]
-        budget = min(plan.step.budget, room)
+        budget = plan.step.budget
         if plan.bound_other_tokens is not None:
             budget = max(0, budget - max(0, num_other - plan.bound_other_tokens))
+        if plan.fills_size:
+            budget += self._num_rows_left(num_other + budget)
+        budget = min(budget, room)
         return rank_drafts(confidence, present, weight, budget, plan.step.max_verify_len)
+
+    def _num_rows_left(self, num_rows: int) -> int:
+        """Captured are sizes up to a full verification of all requests, as in an executor."""
+        most = self.workload.concurrency * (self._full_length + 1)
+        return self.machine.num_rows_left(num_rows) if num_rows <= most else 0
 
     def _observe_drafts(self, sampling: Ints, present: Ints) -> None:
         """Learn how often a request without a draft brings one, as an executor does."""
