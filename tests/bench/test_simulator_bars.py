@@ -5,6 +5,8 @@ An instrument for choosing, not evidence about the product; see tests.bench.simu
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,13 @@ STATEMENT = "A simulation: an instrument for choosing, not evidence about the pr
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 THROUGHPUT, FULL_DRAFTS = Variant("throughput"), Variant("throughput", learns_draft_length=False)
 OLD_SURVIVALS = Variant("throughput", anticipates=False)
+REGIMES = {
+    "block": ("block", "sampled"),
+    "lookup": ("lookup", "sampled"),
+    "copy": ("lookup", "copy"),
+    "greedy_copy": ("lookup", "greedy copy"),
+}
+"""Costs of drafting and recordings."""
 FAIR = [Variant(f"throughput(fairness={alpha})") for alpha in (1, 2, 4)]
 
 
@@ -71,10 +80,11 @@ def test_slo_keeps_its_bound_where_it_can_be_kept():
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("drafter", ["block", "lookup"])
-def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
+@pytest.mark.parametrize("regime", REGIMES)
+def test_bench_throughput_against_the_best_fixed_length(record_bench, regime):
     settings = {"rounds": 8, "num_seeds": 4}
-    machine, recordings = load_machine("8b", drafter), load_recordings("sampled")
+    drafter, kind = REGIMES[regime]
+    machine, recordings = load_machine("8b", drafter), load_recordings(kind)
     results = []
     for concurrency in CONCURRENCIES:
         workload = Workload(recordings, concurrency)
@@ -90,7 +100,12 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
         )
         print(concurrency, name, ratio, flush=True)
     record_bench(
-        f"simulator_throughput_{drafter}", results, decoder="8b", statement=STATEMENT, **settings
+        f"simulator_throughput_{regime}",
+        results,
+        decoder="8b",
+        recordings=kind,
+        statement=STATEMENT,
+        **settings,
     )
 
 
@@ -98,20 +113,26 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, drafter):
 def test_bench_learned_features(record_bench):
     settings = {"rounds": 8, "num_seeds": 4}
     machine = load_machine("8b", "block")
-    results = [*_fairness(machine, settings), *_slo(machine, settings), *_length(machine, settings)]
+    results = [*_fairness(settings), *_slo(machine, settings), *_length(machine, settings)]
     results += _anticipation(settings)
     for result in results:
         print(result)
     record_bench("simulator_features", results, decoder="8b", statement=STATEMENT, **settings)
 
 
-def _fairness(machine, settings):
-    for kind, concurrency in (("sampled", 16), ("sampled", 64), ("mixed", 64)):
-        workload = Workload(load_recordings(kind), concurrency)
+def _fairness(settings):
+    block = (("block", "sampled", 16), ("block", "sampled", 64), ("block", "mixed", 64))
+    lookup = itertools.product(["lookup"], ["copy", "greedy copy"], [16, 64])
+    for drafter, kind, concurrency in (*block, *lookup):
+        machine, workload = (
+            load_machine("8b", drafter),
+            Workload(load_recordings(kind), concurrency),
+        )
         name, fixed = best_fixed(workload, machine, **settings)
         for variant in (THROUGHPUT, *FAIR):
             found = runs(variant, workload, machine, **settings)
-            result = {"feature": "fairness", "recordings": kind, "concurrency": concurrency}
+            result = {"feature": "fairness", "drafter": drafter, "recordings": kind}
+            result["concurrency"] = concurrency
             result["policy"] = str(variant)
             for quantile in (0.5, 0.95):
                 ratio = Spread.of(paces(found, quantile) / paces(fixed, quantile))
