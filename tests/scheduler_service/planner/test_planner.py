@@ -89,6 +89,13 @@ def test_a_cap_per_request_never_exceeds_the_draft_positions(rig: Rig):
     assert (decision.max_verify_len, decision.budget) == (K, 12)
 
 
+def test_a_decision_says_whether_rows_left_over_take_drafts(rig: Rig):
+    planner = rig.attach()
+    assert rig.plan(make_request(7), make_rows(5)).flags & DecisionFlags.FILL_SIZE
+    planner.set_policy(PolicySelection(2, PolicyCode.FIXED, parameter=2))
+    assert not rig.plan(make_request(8), make_rows(6)).flags & DecisionFlags.FILL_SIZE
+
+
 def test_the_executors_cap_binds(rig: Rig):
     rig.attach()
     decision = rig.plan(make_request(7, max_budget=5), make_rows(5))
