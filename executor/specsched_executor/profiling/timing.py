@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
     @property
     def waited_share(self) -> float:
-        """About how much too dear it is."""
+        """How long it waited, of all its time; it may be twice as much too dear."""
         return self.waited_ms / self.ms if self.ms else 0.0
 
     @property
