@@ -14,7 +14,7 @@ from specsched_executor.synthetic_config import SyntheticConfig
 __all__ = ["ListenConfig"]
 
 _CORES_PER_FRONT_END: Final = 4
-_MAX_FRONT_ENDS: Final = 4
+_MAX_FRONT_ENDS: Final = 8
 
 
 class ListenConfig(SyntheticConfig, ListenOptions):
@@ -33,7 +33,7 @@ class ListenConfig(SyntheticConfig, ListenOptions):
         le=64,
         description="Processes that serve clients, all on the same port. A connection stays with"
         " one of them, so more help where clients have several connections; none: one, on a GPU one"
-        " per 4 cores, at most 4",
+        " per 4 cores, at most 8",
         json_schema_extra={"unit": "processes"},
     )
     max_messages_per_second: int | None = Field(
