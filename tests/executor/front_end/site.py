@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.front_end import FrontEndProcess, FrontEnds, FrontEndSetup
@@ -12,6 +14,8 @@ from specsched_executor.gateway.counters_servicer import nobody
 from specsched_executor.telemetry import RequestMeter
 
 from tests.executor.gateway.fakes import MODEL, FakeEngine, WordTokenizer
+
+_FrontEnd = TypeVar("_FrontEnd", FrontEndProcess, FrontEnds)
 
 
 class Site:
@@ -37,3 +41,11 @@ class Site:
 
     def _fail(self) -> None:
         self._loop.call_soon_threadsafe(self.has_failed.set)
+
+
+@asynccontextmanager
+async def started(front_end: _FrontEnd) -> AsyncIterator[_FrontEnd]:
+    """Serves inside the context."""
+    await front_end.start()
+    yield front_end
+    await front_end.stop(grace_s=0)

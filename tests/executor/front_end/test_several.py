@@ -16,10 +16,11 @@ import pytest
 from smg_grpc_proto import vllm_engine_pb2 as pb
 from smg_grpc_proto import vllm_engine_pb2_grpc
 from specsched_executor.core import DeltaSink, DuplicateIdError, GenerationRequest
+from specsched_executor.front_end import FrontEnds
 from specsched_executor.gateway import GatewayConfig, GatewayError, check_port
 from specsched_protocol.tcp import TcpAddress
 
-from tests.executor.front_end.site import Site
+from tests.executor.front_end.site import Site, started
 from tests.executor.gateway.fakes import FakeEngine, eventually
 from tests.integration.test_smg import free_port
 from tests.nginx import nginx
@@ -43,43 +44,33 @@ class OneOfAnIdEngine(FakeEngine):
             super().abort(request_id)
 
 
-class Started(Site):
-    """Two front ends."""
-
-    def __init__(self, engine: FakeEngine, **gateway: Any) -> None:
-        super().__init__(engine, **gateway)
-        self.front_ends = self.several(2)
-
-
 @pytest.fixture
 def engine() -> FakeEngine:
     return OneOfAnIdEngine()
 
 
 @pytest.fixture
-async def started(engine: FakeEngine) -> AsyncIterator[Started]:
-    it = Started(engine)
-    await it.front_ends.start()
-    yield it
-    await it.front_ends.stop(grace_s=0)
+async def front_ends(site: Site) -> AsyncIterator[FrontEnds]:
+    async with started(site.several(2)) as both:
+        yield both
 
 
 @pytest.fixture
-async def stubs(started: Started) -> AsyncIterator[list[Any]]:
+async def stubs(front_ends: FrontEnds) -> AsyncIterator[list[Any]]:
     """A stub for each front end."""
     by_pid: dict[int, Any] = {}
     channels = []
     for _ in range(_MAX_CONNECTIONS):
-        inodes = {each.pid: _sockets(each.pid) for each in started.front_ends.processes}
+        inodes = {each.pid: _sockets(each.pid) for each in front_ends.processes}
         channel = grpc.aio.insecure_channel(
-            f"127.0.0.1:{started.front_ends.port}", options=[("grpc.use_local_subchannel_pool", 1)]
+            f"127.0.0.1:{front_ends.port}", options=[("grpc.use_local_subchannel_pool", 1)]
         )
         channels.append(channel)
         stub = vllm_engine_pb2_grpc.VllmEngineStub(channel)
         await stub.HealthCheck(pb.HealthCheckRequest(), wait_for_ready=True, timeout=60)
         taken_by = [pid for pid, before in inodes.items() if _sockets(pid) - before]
         by_pid[taken_by[0]] = stub
-        if len(by_pid) == len(started.front_ends.processes):
+        if len(by_pid) == len(front_ends.processes):
             break
     yield list(by_pid.values())
     for channel in channels:
@@ -103,7 +94,7 @@ def request(request_id: str = "a") -> pb.GenerateRequest:
 
 
 async def test_both_serve_and_are_metered_together(
-    engine: FakeEngine, started: Started, stubs: list[Any]
+    engine: FakeEngine, site: Site, stubs: list[Any]
 ) -> None:
     assert len(stubs) == 2
     calls = {name: stub.Generate(request(name)) for name, stub in zip("ab", stubs, strict=True)}
@@ -114,8 +105,8 @@ async def test_both_serve_and_are_metered_together(
     for name, token_id in (("a", 5), ("b", 6)):
         replies = [reply async for reply in calls[name]]
         assert list(replies[-1].complete.output_ids) == [token_id]
-    await eventually(lambda: started.meter.total().num_finished["length"] == 2)
-    total = started.meter.total()
+    await eventually(lambda: site.meter.total().num_finished["length"] == 2)
+    total = site.meter.total()
     assert sum(total.latency_s.counts) == sum(total.first_token_s.counts) == 2
     loads = [(await stub.GetLoads(pb.GetLoadsRequest())).loads[0] for stub in stubs]
     for load in loads:
@@ -145,16 +136,18 @@ async def test_an_id_is_refused_that_is_open_at_the_other(
     assert engine.aborted == []
 
 
-async def test_the_end_of_one_is_noticed(started: Started) -> None:
-    os.kill(started.front_ends.processes[1].pid, signal.SIGKILL)
-    await asyncio.wait_for(started.has_failed.wait(), 60)
+async def test_the_end_of_one_is_noticed(site: Site, front_ends: FrontEnds) -> None:
+    os.kill(front_ends.processes[1].pid, signal.SIGKILL)
+    await asyncio.wait_for(site.has_failed.wait(), 60)
 
 
-async def test_a_stop_drains_both(engine: FakeEngine, stubs: list[Any], started: Started) -> None:
+async def test_a_stop_drains_both(
+    engine: FakeEngine, site: Site, front_ends: FrontEnds, stubs: list[Any]
+) -> None:
     calls = [stub.Generate(request(name)) for name, stub in zip("ab", stubs, strict=True)]
     for name in "ab":
         await engine.received(name)
-    stopping = asyncio.ensure_future(started.front_ends.stop(grace_s=60))
+    stopping = asyncio.ensure_future(front_ends.stop(grace_s=60))
     for name, stub in zip("ab", stubs, strict=True):
         await _closed(stub)
         engine.emit(name, [5], num_output_tokens=1, finish_reason="length")
@@ -162,8 +155,8 @@ async def test_a_stop_drains_both(engine: FakeEngine, stubs: list[Any], started:
         assert list([reply async for reply in call][-1].complete.output_ids) == [5]
     await stopping
     assert engine.aborted == []
-    assert [each._child.returncode for each in started.front_ends.processes] == [0, 0]
-    assert not started.has_failed.is_set()
+    assert [each._child.returncode for each in front_ends.processes] == [0, 0]
+    assert not site.has_failed.is_set()
 
 
 async def test_a_port_that_is_taken_is_told(engine: FakeEngine) -> None:
@@ -172,26 +165,26 @@ async def test_a_port_that_is_taken_is_told(engine: FakeEngine) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(GatewayError, match="address already in use"):
-            Started(engine, port=taken.getsockname()[1])
+            Site(engine, port=taken.getsockname()[1]).several(2)
 
 
-async def test_no_other_executor_gets_the_ports(engine: FakeEngine, started: Started) -> None:
-    taken = {"port": started.front_ends.port}
+async def test_no_other_executor_gets_the_ports(engine: FakeEngine, front_ends: FrontEnds) -> None:
+    taken = {"port": front_ends.port}
     for config in (taken, {"port": 0, "listen": TcpAddress("127.0.0.1", taken["port"])}):
         with pytest.raises(GatewayError, match="ddress already in use"):
-            Started(engine, **config)
+            Site(engine, **config).several(2)
     with pytest.raises(GatewayError, match="address already in use"):
         check_port(GatewayConfig(**taken))
 
 
 async def test_requests_of_one_connection_reach_both_through_nginx(
-    engine: FakeEngine, started: Started, tmp_path: Path
+    engine: FakeEngine, front_ends: FrontEnds, tmp_path: Path
 ) -> None:
     """By itself a connection stays with one; see deploy/nginx/front-ends.conf."""
     port = free_port()
     replaced = {
         "/tmp/": f"{tmp_path}/",
-        "50051": str(started.front_ends.port),
+        "50051": str(front_ends.port),
         "127.0.0.1:50050": f"127.0.0.1:{port}",
     }
     text = (ROOT / "deploy" / "nginx" / "front-ends.conf").read_text()
@@ -203,7 +196,7 @@ async def test_requests_of_one_connection_reach_both_through_nginx(
                 calls[str(index)] = generate(request(str(index)))
                 await engine.received(str(index))
                 takers.add(engine.sinks[str(index)].taker)  # type: ignore[attr-defined]
-                if len(takers) == len(started.front_ends.processes):
+                if len(takers) == len(front_ends.processes):
                     break
             assert len(takers) == 2
             for name, call in calls.items():
