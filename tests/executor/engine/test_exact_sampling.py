@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -69,6 +70,12 @@ def outputs(drafter, transport, **sampling):
     return ends, driver.loop.stats()
 
 
+@cache
+def outputs_without_drafts(**sampling):
+    """Once for all that compare with them."""
+    return outputs(NoDrafter(), SilentTransport(), **sampling)[0]
+
+
 def likely_drafter(name):
     """Drafts the unruled target likes: accepted for a while, rejected where a rule differs."""
     table = target(VOCAB, 0).logits.softmax(-1)[1].numpy()
@@ -80,7 +87,7 @@ def likely_drafter(name):
 @pytest.mark.parametrize("drafter", ["ngram", "stochastic"])
 def test_greedy_output_is_that_without_drafts(drafter, feature, schedule):
     greedy = {"temperature": 0.0} | EQUAL[feature]
-    expected, _ = outputs(NoDrafter(), SilentTransport(), **greedy)
+    expected = outputs_without_drafts(**greedy)
     actual, stats = outputs(likely_drafter(drafter), SCHEDULES[schedule](), **greedy)
     assert actual == expected
     assert stats.num_verified_tokens > 0
@@ -92,7 +99,7 @@ def test_greedy_output_is_that_without_drafts(drafter, feature, schedule):
 @pytest.mark.parametrize("drafter", ["ngram", "stochastic"])
 def test_seeded_output_is_that_without_drafts(drafter, feature, schedule):
     repeatable = {"repeatable": True} | EQUAL[feature]
-    expected, _ = outputs(NoDrafter(), SilentTransport(), **repeatable)
+    expected = outputs_without_drafts(**repeatable)
     actual, stats = outputs(likely_drafter(drafter), SCHEDULES[schedule](), **repeatable)
     assert actual == expected
     assert stats.num_verified_tokens > 0
@@ -113,9 +120,8 @@ def test_seeds_alone_do_not_make_output_with_stochastic_drafts_repeatable():
 
 @pytest.mark.parametrize("feature", ["presence_penalty", "frequency_penalty", "logit_bias", "all"])
 def test_the_rules_change_greedy_output(feature):
-    plain, _ = outputs(NoDrafter(), SilentTransport(), temperature=0.0)
-    ruled, _ = outputs(NoDrafter(), SilentTransport(), temperature=0.0, **FEATURES[feature])
-    assert plain != ruled
+    greedy = {"temperature": 0.0}
+    assert outputs_without_drafts(**greedy) != outputs_without_drafts(**greedy, **FEATURES[feature])
 
 
 # ===================== Equal in distribution, where drafts are sampled =====================
