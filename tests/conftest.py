@@ -19,7 +19,9 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 """Name of this process among those of `pytest -n`, which run test files side by side."""
 
 if WORKER:
-    torch.set_num_threads(1)  # the other workers want the other cores
+    # The other workers want the other cores: here and in the processes that tests start.
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # As in a process that serves: a line for each step at level `debug` would slow down every engine.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))

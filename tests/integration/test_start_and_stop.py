@@ -41,7 +41,8 @@ LATE_S = 10.0
 """By then the pauses between two tries have grown to the longest."""
 PROMPT = "one two three one two three one two"
 GREEDY = Sampling(temperature=0.0, max_tokens=60, ignore_eos=True)
-LONG = Sampling(temperature=0.0, max_tokens=MAX_CONTEXT_TOKENS - 100, ignore_eos=True)
+LONG = Sampling(temperature=0.0, max_tokens=1500, ignore_eos=True)
+"""Goes on for seconds."""
 
 
 @pytest.fixture(scope="module")
