@@ -83,7 +83,7 @@ def exit_codes_table() -> str:
     """What the exit status says."""
     meanings = {
         ExitCode.OK: "done",
-        ExitCode.FAILED: "the server failed, or what was asked was not done",
+        ExitCode.FAILED: "the server or a policy failed, or what was asked was not done",
         ExitCode.BAD_INPUT: "the input cannot be used: stderr names it and what is accepted",
         ExitCode.UNREACHABLE: "nobody answers at the target",
         ExitCode.TIMED_OUT: "the time limit passed",

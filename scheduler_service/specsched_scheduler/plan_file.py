@@ -6,20 +6,26 @@ import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 from specsched_protocol.console import to_stdout
 
-from specsched_scheduler.decision import DecisionError, DecisionFlags, DecisionOutcome
+from specsched_scheduler.decision import (
+    DecisionError,
+    DecisionFlags,
+    DecisionOutcome,
+    PolicyFailedError,
+)
 from specsched_scheduler.decision.wire import DEFAULT_POLICY, decide_message
 from specsched_scheduler.plan_document import PlanDocument, PlanEntry, read_plan_document
 
 __all__ = ["plan", "plan_text"]
 
-_USAGE_EXIT_CODE = 2
+_FAILED = 1
+_BAD_INPUT = 2
 _MAX_RUNS_SHOWN = 8
 
 
@@ -27,17 +33,22 @@ def plan(
     file: Annotated[Path, typer.Argument(help="Plan requests as JSON; - reads standard input.")],
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
 ) -> None:
-    """Decide the steps of FILE: one plan request, or a list of them."""
+    """Decide the steps of FILE: one plan request, or a list of them.
+
+    Exits with 1 where a policy fails.
+    """
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         document = read_plan_document(text)
         outcomes = _decide(document)
     except OSError as error:
-        _fail(f"{file}: {error.strerror}")
+        _fail(f"{file}: {error.strerror}", _BAD_INPUT)
     except UnicodeDecodeError as error:
-        _fail(f"{file}: not UTF-8: {error.reason} at byte {error.start}")
+        _fail(f"{file}: not UTF-8: {error.reason} at byte {error.start}", _BAD_INPUT)
+    except PolicyFailedError as error:
+        _fail(f"{file}: {error}", _FAILED)
     except DecisionError as error:
-        _fail(f"{file}: {error}")
+        _fail(f"{file}: {error}", _BAD_INPUT)
     if as_json:
         typer.echo(_to_json(document, outcomes))
     else:
@@ -50,9 +61,9 @@ def plan_text(text: str) -> str:
     return _to_json(document, _decide(document))
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, exit_code: int) -> NoReturn:
     typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(_USAGE_EXIT_CODE)
+    raise typer.Exit(exit_code)
 
 
 def _decide(document: PlanDocument) -> list[DecisionOutcome]:
@@ -63,7 +74,8 @@ def _decide_entry(entry: PlanEntry) -> DecisionOutcome:
     try:
         return decide_message(entry.request)[0]
     except DecisionError as error:
-        raise DecisionError(f"{entry.where}: {error}" if entry.where else str(error)) from error
+        kind = PolicyFailedError if isinstance(error, PolicyFailedError) else DecisionError
+        raise kind(f"{entry.where}: {error}" if entry.where else str(error)) from error
 
 
 def _to_json(document: PlanDocument, outcomes: list[DecisionOutcome]) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replay"]
 
+_FAILED = 1
 _BAD_INPUT = 2
 _MISSING_PACKAGE = 5
 
@@ -56,9 +57,12 @@ def replay(  # noqa: PLR0917 - options of the command
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture to this file.")] = None,
 ) -> None:
-    """Decide recorded steps by another policy and compare: tokens per second and regret."""
+    """Decide recorded steps by another policy and compare: tokens per second and regret.
+
+    Exits with 1 where the policy fails.
+    """
     from specsched_scheduler.learning.errors import TraceError
-    from specsched_scheduler.policies import PolicyError, build_policy
+    from specsched_scheduler.policies import PolicyError, PolicyFailedError, build_policy
 
     try:
         built = build_policy(policy)
@@ -76,6 +80,8 @@ def replay(  # noqa: PLR0917 - options of the command
             _replay_steps(trace, built, with_oracle=oracle, steps=steps, as_json=json, plot=plot)
     except (PolicyError, TraceError) as error:
         _fail(str(error), _BAD_INPUT)
+    except PolicyFailedError as error:
+        _fail(str(error), _FAILED)
     except ImportError as error:
         _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
 

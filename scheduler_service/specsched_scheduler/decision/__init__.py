@@ -7,7 +7,12 @@ loop, imported from its own module because it needs numba.
 from specsched_scheduler.decision.codes import NO_CAP, DecisionFlags, ModelState, PolicyCode
 from specsched_scheduler.decision.cost import ContextCost, CostModel, CostTable
 from specsched_scheduler.decision.decide import decide
-from specsched_scheduler.decision.errors import DecisionError, InvalidRequestError, PolicyError
+from specsched_scheduler.decision.errors import (
+    DecisionError,
+    InvalidRequestError,
+    PolicyError,
+    PolicyFailedError,
+)
 from specsched_scheduler.decision.inputs import DecisionInputs, DecisionOutcome
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.workspace import RunningMean, new_running_mean
@@ -25,6 +30,7 @@ __all__ = [
     "ModelState",
     "PolicyCode",
     "PolicyError",
+    "PolicyFailedError",
     "RunningMean",
     "StepView",
     "decide",

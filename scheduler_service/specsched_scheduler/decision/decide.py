@@ -25,7 +25,7 @@ def decide(
     """Decide one step. For built-in policies the budget equals that of `fast.decide_step`.
 
     prior: the running mean of earlier steps, updated in place; None: the step stands alone. Raises
-    PolicyError where the policy's answer makes no sense.
+    PolicyFailedError where the policy raises or its answer makes no sense.
     """
     step = StepView(inputs, table, prior)
     choice = policy.decide(step)

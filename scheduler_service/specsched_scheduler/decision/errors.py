@@ -2,12 +2,13 @@
 
 DecisionError (ValueError)
 ├── InvalidRequestError   a plan request or cost profile is malformed; names the field
-└── PolicyError           a policy or one of its parameters is unknown or out of range
+├── PolicyError           a policy or one of its parameters is unknown or out of range
+└── PolicyFailedError     a policy raised, or its answer is none
 """
 
 from __future__ import annotations
 
-__all__ = ["DecisionError", "InvalidRequestError", "PolicyError"]
+__all__ = ["DecisionError", "InvalidRequestError", "PolicyError", "PolicyFailedError"]
 
 
 class DecisionError(ValueError):
@@ -27,3 +28,7 @@ class InvalidRequestError(DecisionError):
 
 class PolicyError(DecisionError):
     """A policy cannot be built; the message names the value and what is accepted."""
+
+
+class PolicyFailedError(DecisionError):
+    """A policy raised, or its answer is none; the message names it, what it raised and where."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
+import numpy as np
+
 from specsched_scheduler.decision.codes import PolicyCode
-from specsched_scheduler.decision.errors import PolicyError
+from specsched_scheduler.decision.errors import PolicyError, PolicyFailedError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.policies.base import Parameter, Policy, PolicyChoice, PolicyFactory
 from specsched_scheduler.policies.builtin import BUILT_IN, BuiltIn
+from specsched_scheduler.policies.failure import raised_by
 from specsched_scheduler.policies.spec import PolicySpec
 
 __all__ = ["ENTRY_POINT_GROUP", "BuiltPolicy", "available_policies", "build_policy"]
@@ -39,14 +42,32 @@ class BuiltPolicy:
         return self.rule.code in (PolicyCode.THROUGHPUT, PolicyCode.SLO)
 
     def decide(self, step: StepView) -> PolicyChoice:
-        """The policy's choice; PolicyError where it is not one."""
-        choice = self.policy.decide(step)
-        if not isinstance(choice, PolicyChoice) or choice.budget < 0:
-            raise PolicyError(f"policy {self}: decided {choice!r}, not a PolicyChoice of >= 0")
+        """The policy's choice; PolicyFailedError where it raises or it is not one."""
+        try:
+            choice = self.policy.decide(step)
+        except Exception as error:
+            told = raised_by(error, type(self.policy).__module__)
+            raise PolicyFailedError(f"policy {self} raised {told}") from error
+        if not _is_choice(choice):
+            wanted = "a PolicyChoice of integers of at least 0"
+            raise PolicyFailedError(f"policy {self} decided {choice!r}, not {wanted}")
         return choice
 
     def __str__(self) -> str:
         return str(self.spec)
+
+
+def _is_choice(choice: object) -> bool:
+    """Whether a policy's answer can be carried out."""
+    return (
+        isinstance(choice, PolicyChoice)
+        and _is_count(choice.budget)
+        and (choice.max_verify_len is None or _is_count(choice.max_verify_len))
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and int(value) >= 0
 
 
 def available_policies() -> tuple[str, ...]:
@@ -71,8 +92,8 @@ def build_policy(policy: PolicySpec | str) -> BuiltPolicy:
         if not one.is_quiet or parameters[one.name] != one.default
     }
     bound = PolicySpec(spec.name, shown)
-    built = factory(**parameters)
     is_built_in = spec.name in BUILT_IN
+    built = factory(**parameters) if is_built_in else _build(bound, factory, parameters)
     rule = cast("BuiltIn", built).rule if is_built_in else PolicyRule(int(PolicyCode.PYTHON))
     return BuiltPolicy(bound, rule, built)
 
@@ -101,6 +122,17 @@ def _load(point: EntryPoint) -> PolicyFactory:
     if not callable(getattr(factory, "decide", None)):
         raise PolicyError(f"{where} has no method `decide(step)`")
     return cast("PolicyFactory", factory)
+
+
+def _build(spec: PolicySpec, factory: PolicyFactory, parameters: Mapping[str, float]) -> Policy:
+    """Of third-party code: whatever it raises is a PolicyError, its own are passed on."""
+    try:
+        return factory(**parameters)
+    except PolicyError:
+        raise
+    except Exception as error:
+        told = raised_by(error, factory.__module__)
+        raise PolicyError(f"policy {spec} cannot be built: {told}") from error
 
 
 def _bind(spec: PolicySpec, declared: tuple[Parameter, ...]) -> Mapping[str, float]:

@@ -16,7 +16,7 @@ from typing import Final
 
 import grpc
 
-from specsched_scheduler.decision.errors import DecisionError
+from specsched_scheduler.decision.errors import DecisionError, PolicyFailedError
 from specsched_scheduler.learning.errors import LearningError
 
 __all__ = [
@@ -61,6 +61,7 @@ class ListenError(ServiceError):
 
 STATUS_OF: Final[Mapping[type[Exception], grpc.StatusCode]] = {
     InvalidMessageError: grpc.StatusCode.INVALID_ARGUMENT,
+    PolicyFailedError: grpc.StatusCode.INTERNAL,
     DecisionError: grpc.StatusCode.INVALID_ARGUMENT,
     LearningError: grpc.StatusCode.INVALID_ARGUMENT,
     PeerRefusedError: grpc.StatusCode.FAILED_PRECONDITION,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer
 from specsched_scheduler.plan_file import plan
+from specsched_scheduler.policies import PolicyChoice, StepView, registry
 from typer.testing import CliRunner
 
 from tests.scheduler_service.decision.documents import GOOD, changed
@@ -68,3 +72,26 @@ def test_a_pipe_gets_the_table_neither_cut_nor_folded(app: typer.Typer) -> None:
         *("request", "policy", "budget", "verify_lens", "tokens", "ms", "model", "flags")
     ]
     assert row.split()[0] == "a_name_that_has_no_room"
+
+
+class Broken:
+    parameters = ()
+
+    def decide(self, step: StepView) -> PolicyChoice:
+        raise KeyError("share")
+
+
+def test_command_tells_of_a_policy_that_fails_in_one_line(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("somebody")
+    module.__dict__["Broken"] = Broken
+    monkeypatch.setitem(sys.modules, "somebody", module)
+    point = EntryPoint("broken", "somebody:Broken", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([point]))
+    requests = json.dumps([GOOD, changed("policy", "broken")])
+    result = CliRunner().invoke(app, ["-", "--json"], input=requests)
+    assert (result.exit_code, result.stdout) == (1, "")
+    told = "error: -: [1]: policy broken raised KeyError: 'share' "
+    assert result.stderr.startswith(f"{told}({__file__}:")
+    assert result.stderr.count("\n") == 1

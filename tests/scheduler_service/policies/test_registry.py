@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,7 @@ from specsched_scheduler.policies import (
     Parameter,
     PolicyChoice,
     PolicyError,
+    PolicyFailedError,
     PolicySpec,
     available_policies,
     build_policy,
@@ -134,6 +137,33 @@ class Careless(Greedy):
         return 3
 
 
+class Raising:
+    parameters = ()
+
+    def decide(self, step: StepView) -> PolicyChoice:
+        return PolicyChoice(self._share(step, step.num_drafts()))
+
+    def _share(self, step: StepView, of: int) -> int:
+        return of // int(step.price(np.array([0], dtype=np.int64))[0] * 0.0)
+
+
+class Misspelt:
+    parameters = ()
+
+    def decide(self, step: StepView) -> PolicyChoice:
+        return PolicyChoice(step.num_drafts("all"))  # type: ignore[arg-type]
+
+
+class Unbuilt:
+    parameters = ()
+
+    def __init__(self) -> None:
+        raise OSError("no table\nof mine")
+
+    def decide(self, step: StepView) -> PolicyChoice:
+        return PolicyChoice(0)
+
+
 class NoDecide:
     parameters = ()
 
@@ -158,7 +188,17 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
 
     module = ModuleType("somebody")
-    for policy in (Half, Greedy, Negative, Careless, NoDecide, NoParameters):
+    for policy in (
+        Half,
+        Greedy,
+        Negative,
+        Careless,
+        Raising,
+        Misspelt,
+        Unbuilt,
+        NoDecide,
+        NoParameters,
+    ):
         setattr(module, policy.__name__, policy)
     monkeypatch.setitem(sys.modules, "somebody", module)
     return declare
@@ -182,8 +222,34 @@ def test_third_party_budget_is_cut_to_the_drafts_present(install: Install) -> No
 @pytest.mark.parametrize(("name", "given"), [("Negative", "budget=-1"), ("Careless", "decided 3")])
 def test_third_party_nonsense_is_an_error(install: Install, name: str, given: str) -> None:
     install(odd=f"somebody:{name}")
-    with pytest.raises(PolicyError, match=f"policy odd: .*{given}"):
+    with pytest.raises(PolicyFailedError, match=f"policy odd .*{given}"):
         decide(step(), build_policy("odd"), TABLE.compile())
+
+
+def test_an_error_of_a_policy_tells_the_place_in_its_own_code(install: Install) -> None:
+    install(odd="somebody:Raising")
+    line = inspect.getsourcelines(Raising._share)[1] + 1
+    with pytest.raises(PolicyFailedError) as failed:
+        decide(step(), build_policy("odd"), TABLE.compile())
+    assert str(failed.value).startswith("policy odd raised ZeroDivisionError: ")
+    assert str(failed.value).endswith(f"({__file__}:{line})")
+    assert isinstance(failed.value.__cause__, ZeroDivisionError)
+
+
+def test_an_error_inside_what_a_policy_calls_is_told_by_the_line_that_calls(
+    install: Install,
+) -> None:
+    install(odd="somebody:Misspelt")
+    line = inspect.getsourcelines(Misspelt.decide)[1] + 1
+    with pytest.raises(PolicyFailedError, match="raised ") as failed:
+        decide(step(), build_policy("odd"), TABLE.compile())
+    assert str(failed.value).endswith(f"({__file__}:{line})")
+
+
+def test_a_policy_that_cannot_be_built_says_why_in_one_line(install: Install) -> None:
+    install(odd="somebody:Unbuilt")
+    with pytest.raises(PolicyError, match=r"policy odd cannot be built: OSError: no table of mine"):
+        build_policy("odd")
 
 
 @pytest.mark.parametrize(
