@@ -5,8 +5,6 @@ An instrument for choosing, not evidence about the product; see tests.bench.simu
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -31,6 +29,7 @@ OLD_SURVIVALS = Variant("throughput", anticipates=False)
 REGIMES = {
     "block": ("block", "sampled"),
     "lookup": ("lookup", "sampled"),
+    "mixed": ("block", "mixed"),
     "copy": ("lookup", "copy"),
     "greedy_copy": ("lookup", "greedy copy"),
 }
@@ -110,36 +109,45 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, regime):
 
 
 @pytest.mark.bench
-def test_bench_learned_features(record_bench):
+@pytest.mark.parametrize("regime", REGIMES)
+def test_bench_fairness(record_bench, regime):
+    """Time per token and throughput by alpha, against the best fixed length."""
     settings = {"rounds": 8, "num_seeds": 4}
-    machine = load_machine("8b", "block")
-    results = [*_fairness(settings), *_slo(machine, settings), *_length(machine, settings)]
-    results += _anticipation(settings)
-    for result in results:
-        print(result)
-    record_bench("simulator_features", results, decoder="8b", statement=STATEMENT, **settings)
-
-
-def _fairness(settings):
-    block = (("block", "sampled", 16), ("block", "sampled", 64), ("block", "mixed", 64))
-    lookup = itertools.product(["lookup"], ["copy", "greedy copy"], [16, 64])
-    for drafter, kind, concurrency in (*block, *lookup):
-        machine, workload = (
-            load_machine("8b", drafter),
-            Workload(load_recordings(kind), concurrency),
-        )
+    drafter, kind = REGIMES[regime]
+    machine, results = load_machine("8b", drafter), []
+    for concurrency in (16, 64):
+        workload = Workload(load_recordings(kind), concurrency)
         name, fixed = best_fixed(workload, machine, **settings)
         for variant in (THROUGHPUT, *FAIR):
             found = runs(variant, workload, machine, **settings)
-            result = {"feature": "fairness", "drafter": drafter, "recordings": kind}
-            result["concurrency"] = concurrency
-            result["policy"] = str(variant)
+            speed = Spread.of(speeds(found) / speeds(fixed))
+            result = {"concurrency": concurrency, "policy": str(variant), "best_fixed": name}
+            result |= {"ratio": speed.mean, "error": speed.error}
             for quantile in (0.5, 0.95):
                 ratio = Spread.of(paces(found, quantile) / paces(fixed, quantile))
                 key = f"p{100 * quantile:g}_ms_per_token"
                 result |= {f"{key}_ratio": ratio.mean, f"{key}_error": ratio.error}
-            speed = Spread.of(speeds(found) / speeds(fixed))
-            yield result | {"best_fixed": name, "ratio": speed.mean, "error": speed.error}
+            print(result, flush=True)
+            results.append(result)
+    record_bench(
+        f"simulator_fairness_{regime}",
+        results,
+        decoder="8b",
+        recordings=kind,
+        statement=STATEMENT,
+        **settings,
+    )
+
+
+@pytest.mark.bench
+def test_bench_learned_features(record_bench):
+    settings = {"rounds": 8, "num_seeds": 4}
+    machine = load_machine("8b", "block")
+    results = [*_slo(machine, settings), *_length(machine, settings)]
+    results += _anticipation(settings)
+    for result in results:
+        print(result)
+    record_bench("simulator_features", results, decoder="8b", statement=STATEMENT, **settings)
 
 
 def _slo(machine, settings):
