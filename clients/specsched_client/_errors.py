@@ -25,6 +25,13 @@ class InvalidRequestError(SpecschedError, ValueError):
     """A request that cannot be served as asked; the message names the value."""
 
 
+class NoChatTemplateError(InvalidRequestError):
+    """Messages for a model without a chat template; caught here to name the option to use."""
+
+    def __init__(self) -> None:
+        super().__init__("the model has no chat template; give the prompt as text")
+
+
 class ConnectionFailedError(SpecschedError, ConnectionError):
     """Nobody serves at the target, or not now."""
 

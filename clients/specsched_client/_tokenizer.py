@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from smg_grpc_proto.generated import common_pb2
 
-from specsched_client._errors import InvalidRequestError, MissingDependencyError, ServerError
+from specsched_client._errors import (
+    InvalidRequestError,
+    MissingDependencyError,
+    NoChatTemplateError,
+    ServerError,
+)
 from specsched_client._types import Message
 
 if TYPE_CHECKING:
@@ -67,7 +72,7 @@ class HuggingFaceCodec:
         import jinja2
 
         if self._template is None:
-            raise InvalidRequestError("the model has no chat template; give the prompt as text")
+            raise NoChatTemplateError
         try:
             text = self._template.render(
                 messages=messages, add_generation_prompt=True, **self._special_tokens()

@@ -76,7 +76,9 @@ def read_plan(path: Path, names: Sequence[str] | None = None) -> list[Part]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("part", [])
         parts = [Part.model_validate(table) for table in tables]
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise PlanError(f"{path}: {error}") from error
     if not parts:
         raise PlanError(f"{path}: no part; accepted: a table [[part]] for each sweep")

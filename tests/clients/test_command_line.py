@@ -20,7 +20,12 @@ from specsched_protocol.start_marks import marked_as_starting
 from specsched_protocol.v1 import scheduler_pb2
 
 from tests.clients.conftest import FakeScheduler, Run
-from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving_in_thread
+from tests.executor.gateway.fakes import (
+    AnsweringEngine,
+    FakeEngine,
+    WordTokenizer,
+    serving_in_thread,
+)
 from tests.terminal import shown_on_terminal
 
 ANSWER = "hello world good bye"
@@ -118,6 +123,27 @@ def test_refusals_of_the_executor_are_bad_input(
 ) -> None:
     engine.refusal = "prompt has 99 tokens; accepted: at most 64"
     assert run("generate", "hello", "--target", target) == (2, "", f"error: {engine.refusal}\n")
+
+
+def test_a_model_without_a_chat_template_is_asked_in_raw_text(
+    run: Run, engine: AnsweringEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {**WordTokenizer().files(), "tokenizer_config.json": b"{}"}
+    monkeypatch.setattr(WordTokenizer, "files", lambda _: plain)
+    with serving_in_thread(engine) as target:
+        code, _, err = run("generate", "hello", "--target", target)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "no chat template; give the prompt as text, with --raw" in err
+        assert run("generate", "hello", "--target", target, "--raw")[0] == 0
+
+
+def test_what_the_context_cut_is_told(run: Run, target: str, engine: AnsweringEngine) -> None:
+    engine.context = 5
+    code, out, err = run("generate", "hello", "--target", target, "--max-tokens", "100000")
+    assert (code, out) == (0, "hello world\n")
+    told = "cut after 2 of 100000 tokens: prompt and output fill the context of 5 tokens"
+    assert err == f"note: {told}\n"
+    assert run("generate", "hello", "--target", target, "--max-tokens", "2")[2] == ""
 
 
 def test_nobody_there(run: Run) -> None:

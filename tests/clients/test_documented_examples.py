@@ -56,3 +56,8 @@ def test_client_sets_a_policy(
     answer = _shown(client)["use"](target, "fixed(3)")
     previous = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
     assert (previous, scheduler.policy.name) == ("throughput", "fixed")
+
+
+def test_client_shows_text_as_it_comes(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _shown("Client")["show"](target, [{"role": "user", "content": "hello"}])
+    assert capsys.readouterr().out == "hello world good bye\n4 tokens, stop\n"

@@ -53,6 +53,7 @@ PLAN = "`specsched plan FILE --json`"
 def test_the_plan_is_answered_as_it_says() -> None:
     (request,), (answer,) = examples(PLAN), examples("Its answer")
     assert json.loads(plan_text(json.dumps(request))) == answer
+    assert json.loads((ROOT / "examples" / "step.json").read_text()) == request
     named = json.loads(plan_text(json.dumps([{"name": "a", "request": request}])))
     assert named == [{"name": "a", **answer}]
 

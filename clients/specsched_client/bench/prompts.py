@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from specsched_client._errors import InvalidRequestError
+from specsched_client._errors import InvalidRequestError, NoChatTemplateError
 from specsched_client._types import Message, TextCodec
 
 __all__ = ["BenchPrompt", "digest", "encode_prompts", "read_prompts"]
@@ -19,10 +19,11 @@ _ACCEPTED = 'accepted: one JSON object a line, {"turns": [TEXT, ...]} or {"promp
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """Text of a prompt. is_chat: it goes through the model's chat template."""
+    """Text of a prompt. is_chat: it goes through the model's chat template. place: its line."""
 
     text: str
     is_chat: bool
+    place: str = field(default="prompt", compare=False)
 
 
 def read_prompts(path: Path) -> list[BenchPrompt]:
@@ -32,7 +33,9 @@ def read_prompts(path: Path) -> list[BenchPrompt]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InvalidRequestError(f"prompts {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise InvalidRequestError(f"prompts {path}: {error}") from error
     prompts = [
         _read_line(line, f"prompts {path}, line {number}")
@@ -51,13 +54,22 @@ def digest(prompts: Sequence[BenchPrompt]) -> str:
 
 
 def encode_prompts(prompts: list[BenchPrompt], codec: TextCodec) -> list[list[int]]:
-    """Token ids, so that no text has to be encoded or decoded while time is measured."""
-    return [
-        codec.encode_chat([_user_turn(prompt.text)])
-        if prompt.is_chat
-        else codec.encode(prompt.text)
-        for prompt in prompts
-    ]
+    """Token ids, so that no text has to be encoded or decoded while time is measured.
+
+    Raises InvalidRequestError naming the line of a prompt that cannot be encoded.
+    """
+    return [_encoded(prompt, codec) for prompt in prompts]
+
+
+def _encoded(prompt: BenchPrompt, codec: TextCodec) -> list[int]:
+    try:
+        if prompt.is_chat:
+            return codec.encode_chat([_user_turn(prompt.text)])
+        return codec.encode(prompt.text)
+    except NoChatTemplateError as error:
+        raise InvalidRequestError(f'{prompt.place}: {error}: {{"prompt": TEXT}}') from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{prompt.place}: {error}") from error
 
 
 def _read_line(line: str, place: str) -> BenchPrompt:
@@ -68,9 +80,9 @@ def _read_line(line: str, place: str) -> BenchPrompt:
     if isinstance(entry, dict):
         turns, text = entry.get("turns"), entry.get("prompt")
         if isinstance(turns, list) and turns and _is_text(turns[0]):
-            return BenchPrompt(turns[0], is_chat=True)
+            return BenchPrompt(turns[0], is_chat=True, place=place)
         if turns is None and _is_text(text):
-            return BenchPrompt(text, is_chat=False)
+            return BenchPrompt(text, is_chat=False, place=place)
     raise InvalidRequestError(f"{place}: {line[:80]!r}; {_ACCEPTED}")
 
 

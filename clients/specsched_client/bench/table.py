@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,6 +13,9 @@ from .statistics import Quantiles, Ratio
 from .summary import Summary
 
 __all__ = ["load_table", "ratio_text", "share_text"]
+
+_WIDEST: Final = 10.0
+"""An interval that reaches further than by this factor, as of two unlike rounds, tells nothing."""
 
 
 def load_table(result: LoadResult) -> Table:
@@ -34,9 +38,11 @@ def _ratio_or_1(ratio: Ratio | None) -> str:
 
 
 def ratio_text(ratio: Ratio) -> str:
-    """Mean and, where there is one, interval."""
+    """Mean and, where there is one that tells anything, interval."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.3f}"
+    if ratio.high > _WIDEST * ratio.mean:
+        return f"{ratio.mean:.3f} (unsure: take more repeats)"
     return f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 

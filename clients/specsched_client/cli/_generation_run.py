@@ -8,7 +8,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specsched_client import AsyncClient, Completion, Delta, Sampling, ServerError, SpecschedError
+import typer
+
+from specsched_client import (
+    AsyncClient,
+    Completion,
+    Delta,
+    InvalidRequestError,
+    Sampling,
+    ServerError,
+    SpecschedError,
+)
+from specsched_client._errors import NoChatTemplateError
 from specsched_client.cli._generation_views import View, choose_view
 
 
@@ -69,7 +80,23 @@ async def run_jobs(
             await asyncio.gather(
                 *(_run(client, each, sampling, timeout_s, view) for each in prompts)
             )
+    _tell_of_cut(jobs, sampling)
     return [job.error for job in jobs if job.error is not None]
+
+
+def _tell_of_cut(jobs: Sequence[Job], sampling: Sampling) -> None:
+    """Say on stderr which outputs ended before `max_tokens`, as the model's context was full."""
+    for job in jobs:
+        done = job.completion
+        if done is None or done.finish_reason != "length" or sampling.max_tokens is None:
+            continue
+        if done.num_output_tokens < sampling.max_tokens:
+            context = done.num_prompt_tokens + done.num_output_tokens
+            typer.echo(
+                f"note: cut after {done.num_output_tokens} of {sampling.max_tokens} tokens:"
+                f" prompt and output fill the context of {context} tokens",
+                err=True,
+            )
 
 
 async def _run(
@@ -84,8 +111,14 @@ async def _run(
     except SpecschedError as error:
         for job in work.jobs:
             if job.completion is None:
-                job.error, job.seconds = error, time.monotonic() - start_s
+                job.error, job.seconds = _with_option(error), time.monotonic() - start_s
                 view.finish(job)
+
+
+def _with_option(error: SpecschedError) -> SpecschedError:
+    if isinstance(error, NoChatTemplateError):
+        return InvalidRequestError(f"{error}, with --raw")
+    return error
 
 
 def _show(job: Job, delta: Delta, start_s: float, view: View) -> None:

@@ -43,10 +43,10 @@ class DummyCheckpoint:
     @classmethod
     def of_folder(cls, folder: Path) -> DummyCheckpoint:
         """In the shape that config.json of a folder gives, with the tokenizer there."""
-        if not folder.is_dir():
+        if not (folder / "config.json").is_file():
             raise ModelNotFoundError(
-                f"random weights need a shape, and {folder} is no folder; accepted: one with"
-                " config.json and the tokenizer's files"
+                f"random weights need a shape, and {folder} is no folder with config.json;"
+                " accepted: one with that and the tokenizer's files"
             )
         spec = read_spec(folder)
         eos = spec.config.eos_token_ids

@@ -98,6 +98,8 @@ def open_checkpoint(path: Path | str | None = None) -> Checkpoint:
     if path.is_file():
         return GgufCheckpoint(path)
     if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelFormatError(f"{path / 'config.json'} is missing; {_ACCEPTED}")
         return HuggingFaceCheckpoint(path)
     raise ModelFormatError(f"{path} is neither a file nor a model folder; {_ACCEPTED}")
 

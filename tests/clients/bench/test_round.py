@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from specsched_client import AsyncClient, ConnectionFailedError, InvalidRequestError, Sampling
+from specsched_client._tokenizer import HuggingFaceCodec
 from specsched_client.bench.load import ClosedLoop, OpenLoop, arrival_times_s
 from specsched_client.bench.prompts import BenchPrompt, encode_prompts, read_prompts
 from specsched_client.bench.round import run_round
 from specsched_client.bench.sender import Workload
 from specsched_executor.core import DeltaSink, GenerationRequest
 
-from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, serving
+from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, WordTokenizer, serving
 
 PROMPTS = ((3, 4), (5,), (6, 3, 4))
 ANSWER = (3, 4, 5, 6)
@@ -147,5 +148,18 @@ def test_bad_prompt_files_are_refused_by_line(tmp_path: Path, text: str, message
     file.write_text(text)
     with pytest.raises(InvalidRequestError, match=message):
         read_prompts(file)
-    with pytest.raises(InvalidRequestError, match=r"absent\.jsonl"):
-        read_prompts(tmp_path / "absent.jsonl")
+
+
+def test_a_prompt_file_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "absent.jsonl"
+    with pytest.raises(InvalidRequestError) as refused:
+        read_prompts(path)
+    assert str(refused.value) == f"prompts {path}: No such file or directory"
+
+
+def test_turns_for_a_model_without_a_template_are_named_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "hello"}\n\n{"turns": ["hello"]}\n')
+    codec = HuggingFaceCodec({**WordTokenizer().files(), "tokenizer_config.json": b"{}"})
+    with pytest.raises(InvalidRequestError, match=r'jsonl, line 3: .*template.*\{"prompt": TEXT\}'):
+        encode_prompts(read_prompts(file), codec)

@@ -9,8 +9,9 @@ import pytest
 from specsched_client import ServerError
 from specsched_client.bench.counters import CountedSteps, counted_between
 from specsched_client.bench.records import RequestRecord
-from specsched_client.bench.statistics import paired_ratio, quantiles
+from specsched_client.bench.statistics import Ratio, paired_ratio, quantiles
 from specsched_client.bench.summary import RoundResult, summarise
+from specsched_client.bench.table import ratio_text
 from specsched_protocol.v1.executor_pb2 import StepCounters
 
 
@@ -36,6 +37,19 @@ def test_a_ratio_and_its_inverse_are_symmetric():
 def test_one_pair_has_no_interval():
     ratio = paired_ratio([3.0], [2.0])
     assert (ratio.mean, ratio.low, ratio.high) == (1.5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("high", "shown"),
+    [
+        (None, "0.640"),
+        (6.4, "0.640 (0.064 to 6.400)"),
+        (6.5, "0.640 (unsure: take more repeats)"),
+    ],
+)
+def test_an_interval_that_tells_nothing_is_not_shown(high: float | None, shown: str):
+    low = None if high is None else 0.64**2 / high
+    assert ratio_text(Ratio(2, 0.64, low, high)) == shown
 
 
 @pytest.mark.parametrize("num_pairs", [2, 4, 40])

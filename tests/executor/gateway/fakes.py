@@ -97,11 +97,15 @@ class FakeEngine:
 
 
 class AnsweringEngine(FakeEngine):
-    """Answers every request in a thread of its own, a token at a time, as `answer` says."""
+    """Answers every request in a thread of its own, a token at a time, as `answer` says.
+
+    context: tokens of prompt and output together, at most; None: any number.
+    """
 
     def __init__(self, answer: Callable[[GenerationRequest], Sequence[int]]) -> None:
         super().__init__()
         self._answer = answer
+        self.context: int | None = None
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
         super().submit(request, sink)
@@ -109,8 +113,9 @@ class AnsweringEngine(FakeEngine):
 
     def _run(self, request: GenerationRequest) -> None:
         answer = self._answer(request)
-        shown = answer[: request.sampling.max_tokens]
         prompt = len(request.prompt_token_ids)
+        room = len(answer) if self.context is None else self.context - prompt
+        shown = answer[: request.sampling.max_tokens][:room]
         for count, token_id in enumerate(shown, start=1):
             self.emit(
                 request.request_id, [token_id], num_prompt_tokens=prompt, num_output_tokens=count

@@ -57,7 +57,7 @@ def test_a_folder_without_weights_gives_the_shape(tmp_path):
     loaded = load_model(folder, LoadOptions(is_dummy=True))
     assert loaded.spec == real.spec
     assert loaded.tokenizer.encode("t5 t7") == [5, 7]
-    with pytest.raises(ModelNotFoundError, match=r"random weights need a shape.*is no folder"):
+    with pytest.raises(ModelNotFoundError, match=r"is no folder with config.json; accepted"):
         load_model(folder / "config.json", LoadOptions(is_dummy=True))
 
 

@@ -195,7 +195,7 @@ def test_inconsistent_folder(tmp_path, changes, message):
 
 
 def test_folder_without_weights_or_config(tmp_path):
-    with pytest.raises(ModelFormatError, match=r"config.json is missing"):
+    with pytest.raises(ModelFormatError, match=r"config.json is missing; accepted: a .gguf"):
         load_model(tmp_path)
     folder = save_folder(random_model(), tmp_path)
     (folder / "model.safetensors").unlink()

@@ -70,7 +70,7 @@ class DSparkConfig:
         try:
             fields = json.loads(path.read_text())
         except OSError as error:
-            raise DrafterCheckpointError(f"{path} cannot be read: {error}") from error
+            raise DrafterCheckpointError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise DrafterCheckpointError(f"{path} is no JSON: {error}") from error
         try:

@@ -15,7 +15,9 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFormatError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ModelFormatError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise ModelFormatError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise ModelFormatError(f"{path} holds a {type(content).__name__}, expected an object")
