@@ -41,7 +41,21 @@ def _judged(one: Round, baseline: Round) -> str:
     return (
         f"{one.policy}: {verdict}, {speed:.2f} times the tokens/s of {BASELINE}. A step put out"
         f" {tokens:.2f} times the tokens and took {time:.2f} times as long;"
-        f" {accepted:.0%} of the verified drafts were accepted."
+        f" {accepted:.0%} of the verified drafts were accepted.{_why_it_lost(one, speed)}"
+    )
+
+
+def _why_it_lost(one: Round, speed: float) -> str:
+    if speed > 1 - NOTICEABLE:
+        return ""
+    counted = one.counters
+    unused = 1 - counted.num_verified_tokens / max(counted.num_drafted_tokens, 1)
+    if unused < NOTICEABLE:
+        return " It verified nearly every draft, and the rejected ones took time all the same."
+    return (
+        f" Of its {counted.num_drafted_tokens:,} drafts {unused:.0%} were made but not verified,"
+        f" which {BASELINE} saves, and {counted.num_steps:,} steps are few to learn costs and"
+        " acceptance in."
     )
 
 

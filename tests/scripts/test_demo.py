@@ -94,6 +94,22 @@ def test_conclusion_says_what_was_measured_and_why(elapsed_s, words):
     assert f"put out 2.00 times the tokens and took {took:.2f} times as long; 50% of" in told
 
 
+@pytest.mark.parametrize(
+    ("num_drafted", "elapsed_s", "words"),
+    [
+        (160, 20.0, "Of its 160 drafts 50% were made but not verified, which off saves, and 50 st"),
+        (80, 20.0, "It verified nearly every draft, and the rejected ones took time"),
+        (160, 10.0, ""),
+    ],
+)
+def test_conclusion_says_why_speculation_lost(num_drafted, elapsed_s, words):
+    lost = counted("throughput", elapsed_s, 50, num_verified=80)
+    lost.counters.num_drafted_tokens = num_drafted
+    (told,) = conclusion([lost, counted("off", 10.0, 100)])
+    assert told.partition("were accepted.")[2].strip().startswith(words)
+    assert bool(told.partition("were accepted.")[2]) == bool(words)
+
+
 def test_conclusion_needs_a_round_without_drafts_and_one_with():
     assert list(conclusion([counted("throughput", 5.0, 50, num_verified=80)])) == []
     assert list(conclusion([counted("threshold(1)", 5.0, 50), counted("off", 5.0, 50)])) == []

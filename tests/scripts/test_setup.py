@@ -1,8 +1,9 @@
-"""What scripts/setup says where it cannot work."""
+"""What scripts/setup says where it cannot work, and while it works."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -55,3 +56,54 @@ def test_a_python_without_venv_is_told_what_to_install(checkout):
     done = setup_with(python, checkout)
     assert done.returncode != 0
     assert "apt-get install python3-venv" in done.stderr
+
+
+PIP = """case "$*" in
+    *ensurepip*|*version_info*) exit;;
+    -VV) echo Python 3.11.9;;
+    "-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
+    *"-e .[dev]"*)
+        echo "Collecting torch"
+        echo "  Downloading torch-2.11.0-cp311-cp311-linux_x86_64.whl (190.4 MB)"
+        echo "  Downloading rich-14.0.0-py3-none-any.whl (243 kB)"
+        echo "  Downloading typer-0.12.0-py3-none-any.whl (1.4 MB)"
+        echo "Installing collected packages: torch, rich, typer"
+        exit "${PIP_STATUS:-0}";;
+esac
+"""
+"""A python whose pip needs no index."""
+
+
+@pytest.fixture
+def complete_checkout(checkout):
+    for name in ("pyproject.toml", "constraints.txt"):
+        (checkout / name).touch()
+    (checkout / "scripts/get_promtool").write_text("#!/bin/sh\n")
+    (checkout / "scripts/get_promtool").chmod(0o755)
+    return checkout
+
+
+def test_each_phase_and_large_download_is_a_line_with_its_seconds(complete_checkout):
+    python = fake_python(complete_checkout, PIP)
+    done = setup_with(python, complete_checkout)
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"^setup: +\d+ s: (.*)$", done.stderr, flags=re.MULTILINE)
+    assert told == [
+        "installing into .venv, a few minutes the first time",
+        "making .venv",
+        "installing packages; most of it is torch",
+        "Downloading torch-2.11.0-cp311-cp311-linux_x86_64.whl (190.4 MB)",
+        "unpacking 3 packages",
+        "installing the model",
+        "looking for promtool",
+        "done",
+    ]
+    assert setup_with(python, complete_checkout).stderr == ""
+
+
+def test_an_installation_that_fails_is_told_and_tried_again(complete_checkout):
+    python = fake_python(complete_checkout, "PIP_STATUS=1\n" + PIP)
+    for _ in range(2):
+        done = setup_with(python, complete_checkout)
+        assert done.returncode == 1
+        assert "setup: installation failed (see above)" in done.stderr
