@@ -115,7 +115,7 @@ def test_bench_fairness(record_bench, regime):
     settings = {"rounds": 8, "num_seeds": 4}
     drafter, kind = REGIMES[regime]
     machine, results = load_machine("8b", drafter), []
-    for concurrency in (16, 64):
+    for concurrency in (16, 64, 256):
         workload = Workload(load_recordings(kind), concurrency)
         name, fixed = best_fixed(workload, machine, **settings)
         for variant in (THROUGHPUT, *FAIR):
