@@ -12,7 +12,14 @@ from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
 from specsched_client.cli._console import bare_table, print_json
 
-__all__ = ["print_changes", "print_diff", "print_lanes", "role_text", "transport_text"]
+__all__ = [
+    "failures_text",
+    "print_changes",
+    "print_diff",
+    "print_lanes",
+    "role_text",
+    "transport_text",
+]
 
 
 def role_text(role: scheduler_pb2.LaneRole.ValueType, given_up_for: str = "") -> str:
@@ -25,6 +32,11 @@ def transport_text(transport: scheduler_pb2.Transport.ValueType) -> str:
     """How steps travel, in lower case."""
     name = scheduler_pb2.Transport.Name(transport)
     return name.removeprefix("TRANSPORT_").lower().replace("_", " ")
+
+
+def failures_text(failures: scheduler_pb2.PolicyFailures) -> str:
+    """How many steps were left without a plan by a policy that fails, and how it fails."""
+    return f"{failures.num_requests} policy errors: {failures.error}"
 
 
 def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -> None:
@@ -46,6 +58,9 @@ def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -
         )
     console = to_stdout()
     console.print(table)
+    for each in answer.schedulers:
+        if each.HasField("policy_failures"):
+            console.print(f"late by {each.name}: {failures_text(each.policy_failures)}")
     console.print(f"elected: {answer.elected_scheduler or 'nobody yet'}")
     console.print(f"switches: {_counts(answer.num_switches)}")
 

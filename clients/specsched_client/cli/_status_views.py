@@ -16,7 +16,7 @@ from specsched_protocol.start_marks import StartingExecutor
 from specsched_protocol.v1 import executor_pb2
 
 from specsched_client.cli._console import print_json
-from specsched_client.cli._lane_views import role_text, transport_text
+from specsched_client.cli._lane_views import failures_text, role_text, transport_text
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 
 
@@ -86,7 +86,10 @@ def _plans(counters: executor_pb2.StepCounters) -> str:
 def _attached(scheduler: executor_pb2.AttachedScheduler) -> str:
     state = "active" if scheduler.active else role_text(scheduler.role, scheduler.given_up_for)
     reason = f" ({scheduler.transport_reason})" if scheduler.transport_reason else ""
-    return f"{scheduler.name}, {state}, {transport_text(scheduler.transport)}{reason}"
+    told = f"{scheduler.name}, {state}, {transport_text(scheduler.transport)}{reason}"
+    if scheduler.HasField("policy_failures"):
+        told += f"; late by {failures_text(scheduler.policy_failures)}"
+    return told
 
 
 def _drafts(counters: executor_pb2.StepCounters) -> str:
@@ -132,6 +135,8 @@ def _scheduler_rows(scheduler: SchedulerReport | str) -> Iterable[tuple[str, str
                 f"{counters.plan_us_p50:.0f} us p50, {counters.plan_us_p99:.0f} us p99"
             ),
         )
+        if attachment.HasField("policy_failures"):
+            yield "unanswered", failures_text(attachment.policy_failures)
 
 
 def _to_json(report: Report) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class AttachmentInfo:
 
     target: what was dialled. transport: "shared_memory" or "inline", the latter with a reason.
     comparison: its decisions beside those of the active one. given_up_for: why it is not followed
-    any more; empty: that is not so.
+    any more; empty: that is not so. policy_failures: as it last told; None: none.
     """
 
     scheduler_name: str
@@ -42,6 +42,7 @@ class AttachmentInfo:
     role: scheduler_pb2.LaneRole.ValueType
     comparison: scheduler_pb2.LaneComparison
     given_up_for: str = ""
+    policy_failures: scheduler_pb2.PolicyFailures | None = None
 
     @classmethod
     def of(
@@ -66,6 +67,7 @@ class AttachmentInfo:
             role=role,
             comparison=comparison,
             given_up_for=given_up_for,
+            policy_failures=_policy_failures(session.heard),
         )
 
     @property
@@ -88,6 +90,7 @@ class AttachmentInfo:
             role=self.role,
             comparison=self.comparison,
             given_up_for=self.given_up_for,
+            policy_failures=self.policy_failures,
         )
 
     def to_member(self) -> scheduler_pb2.LaneMember:
@@ -112,3 +115,9 @@ class AttachmentInfo:
             "lane": self.lane,
             "active": self.active,
         }
+
+
+def _policy_failures(
+    heard: scheduler_pb2.SchedulerHeartbeat,
+) -> scheduler_pb2.PolicyFailures | None:
+    return heard.policy_failures if heard.HasField("policy_failures") else None

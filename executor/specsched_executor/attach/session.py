@@ -75,6 +75,7 @@ class AttachSession:
         self.offer = offer
         self.welcome: pb.Welcome | None = None
         self.policy = plan_pb2.PolicySpec()
+        self.heard = pb.SchedulerHeartbeat()
         self.ready = False
         self.last_heard_ns = 0
         self._facts = facts
@@ -221,7 +222,9 @@ class AttachSession:
                 listener.on_state_taken(self, response.state_taken.refusal)
             case "lane_request":
                 listener.on_lane_request(self, response.lane_request)
-            case _:  # a heartbeat, or a message of a later protocol
+            case "heartbeat":
+                self.heard = response.heartbeat
+            case _:  # a message of a later protocol
                 pass
 
     def _take_calibration(self, calibration: pb.Calibration, listener: SessionListener) -> None:

@@ -229,6 +229,7 @@ class AttachedScheduler(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
     GIVEN_UP_FOR_FIELD_NUMBER: _builtins.int
+    POLICY_FAILURES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     target: _builtins.str
@@ -249,6 +250,10 @@ class AttachedScheduler(_message.Message):
     def policy(self) -> _plan_pb2.PolicySpec: ...
     @_builtins.property
     def comparison(self) -> _scheduler_pb2.LaneComparison: ...
+    @_builtins.property
+    def policy_failures(self) -> _scheduler_pb2.PolicyFailures:
+        """As it last told; absent where no policy of it failed."""
+
     def __init__(
         self,
         *,
@@ -264,10 +269,11 @@ class AttachedScheduler(_message.Message):
         role: _scheduler_pb2.LaneRole.ValueType = ...,
         comparison: _scheduler_pb2.LaneComparison | None = ...,
         given_up_for: _builtins.str = ...,
+        policy_failures: _scheduler_pb2.PolicyFailures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison", "policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison", "policy", b"policy", "policy_failures", b"policy_failures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "comparison", b"comparison", "epoch", b"epoch", "given_up_for", b"given_up_for", "lane", b"lane", "name", b"name", "policy", b"policy", "role", b"role", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "comparison", b"comparison", "epoch", b"epoch", "given_up_for", b"given_up_for", "lane", b"lane", "name", b"name", "policy", b"policy", "policy_failures", b"policy_failures", "role", b"role", "target", b"target", "transport", b"transport", "transport_reason", b"transport_reason", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -591,19 +591,57 @@ class SchedulerHeartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAST_STEP_ID_FIELD_NUMBER: _builtins.int
+    POLICY_FAILURES_FIELD_NUMBER: _builtins.int
     last_step_id: _builtins.int
+    @_builtins.property
+    def policy_failures(self) -> Global___PolicyFailures:
+        """Absent where no policy failed."""
+
     def __init__(
         self,
         *,
         last_step_id: _builtins.int = ...,
+        policy_failures: Global___PolicyFailures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy_failures", b"policy_failures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_step_id", b"last_step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_step_id", b"last_step_id", "policy_failures", b"policy_failures"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SchedulerHeartbeat: _TypeAlias = SchedulerHeartbeat  # noqa: Y015
+
+@_typing.final
+class PolicyFailures(_message.Message):
+    """Plan requests left unanswered because a policy failed, since the executor attached. Their steps
+    count as late.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_REQUESTS_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    num_requests: _builtins.int
+    error: _builtins.str
+    @_builtins.property
+    def policy(self) -> _plan_pb2.PolicySpec:
+        """The newest policy that did, and what it raised, with the file and line."""
+
+    def __init__(
+        self,
+        *,
+        num_requests: _builtins.int = ...,
+        policy: _plan_pb2.PolicySpec | None = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "num_requests", b"num_requests", "policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyFailures: _TypeAlias = PolicyFailures  # noqa: Y015
 
 @_typing.final
 class PolicyChanged(_message.Message):
@@ -886,6 +924,8 @@ class LaneReply(_message.Message):
     PREVIOUS_SCHEDULER_FIELD_NUMBER: _builtins.int
     ACTIVE_SCHEDULER_FIELD_NUMBER: _builtins.int
     STEP_ID_FIELD_NUMBER: _builtins.int
+    PREVIOUS_POLICY_FIELD_NUMBER: _builtins.int
+    ACTIVE_POLICY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     done: _builtins.bool
     reason: _builtins.str
@@ -895,6 +935,12 @@ class LaneReply(_message.Message):
     """The one that is followed now; empty: none."""
     step_id: _builtins.int
     """First step that follows it."""
+    @_builtins.property
+    def previous_policy(self) -> _plan_pb2.PolicySpec:
+        """Policies of the two schedulers, where one followed the other: each has its own."""
+
+    @_builtins.property
+    def active_policy(self) -> _plan_pb2.PolicySpec: ...
     def __init__(
         self,
         *,
@@ -904,10 +950,12 @@ class LaneReply(_message.Message):
         previous_scheduler: _builtins.str = ...,
         active_scheduler: _builtins.str = ...,
         step_id: _builtins.int = ...,
+        previous_policy: _plan_pb2.PolicySpec | None = ...,
+        active_policy: _plan_pb2.PolicySpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["active_policy", b"active_policy", "previous_policy", b"previous_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_scheduler", b"active_scheduler", "done", b"done", "previous_scheduler", b"previous_scheduler", "reason", b"reason", "request_id", b"request_id", "step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_policy", b"active_policy", "active_scheduler", b"active_scheduler", "done", b"done", "previous_policy", b"previous_policy", "previous_scheduler", b"previous_scheduler", "reason", b"reason", "request_id", b"request_id", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1807,6 +1855,7 @@ class AttachmentStatus(_message.Message):
     FEATURES_FIELD_NUMBER: _builtins.int
     PLAN_OUTCOMES_FIELD_NUMBER: _builtins.int
     COST_DISTURBED_FIELD_NUMBER: _builtins.int
+    POLICY_FAILURES_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.bytes
     executor_name: _builtins.str
     lane: _builtins.int
@@ -1835,6 +1884,10 @@ class AttachmentStatus(_message.Message):
     def plan_outcomes(self) -> Global___PlanOutcomes:
         """From the executor's last heartbeat; absent where it does not tell."""
 
+    @_builtins.property
+    def policy_failures(self) -> Global___PolicyFailures:
+        """Absent where no policy failed."""
+
     def __init__(
         self,
         *,
@@ -1852,10 +1905,11 @@ class AttachmentStatus(_message.Message):
         features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
         plan_outcomes: Global___PlanOutcomes | None = ...,
         cost_disturbed: _builtins.bool = ...,
+        policy_failures: Global___PolicyFailures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "counters", b"counters", "lane_status", b"lane_status", "model", b"model", "plan_outcomes", b"plan_outcomes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "counters", b"counters", "lane_status", b"lane_status", "model", b"model", "plan_outcomes", b"plan_outcomes", "policy_failures", b"policy_failures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "cost_disturbed", b"cost_disturbed", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "plan_outcomes", b"plan_outcomes", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status", "boot_id", b"boot_id", "cost_disturbed", b"cost_disturbed", "counters", b"counters", "epoch", b"epoch", "executor_name", b"executor_name", "executor_step_id", b"executor_step_id", "features", b"features", "lane", b"lane", "lane_status", b"lane_status", "model", b"model", "model_state", b"model_state", "plan_outcomes", b"plan_outcomes", "policy_failures", b"policy_failures", "seconds_since_heard", b"seconds_since_heard", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lane_status: _TypeAlias = _typing.Literal["lane_status"]  # noqa: Y015
     _WhichOneofArgType__lane_status: _TypeAlias = _typing.Literal["_lane_status", b"_lane_status"]  # noqa: Y015

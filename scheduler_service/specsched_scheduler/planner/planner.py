@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 from specsched_protocol.descriptors import OwnedDescriptor
 from specsched_protocol.fairness import RecentTokens
 from specsched_protocol.shm.lane import heartbeat_ns
@@ -19,7 +18,6 @@ from specsched_protocol.shm.plan_arrays import STEP_ID, GatheredConfidences
 from specsched_scheduler.decision.calibration import identity_table
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.finished import FinishedSteps
-from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.learning.pairing import DraftedSteps
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
@@ -34,6 +32,7 @@ from specsched_scheduler.planner._learned import (
     publish_learned,
 )
 from specsched_scheduler.planner._loop import NEEDS_PYTHON, publish_plan, run_loop
+from specsched_scheduler.planner._python import FailureLog, decide_in_python
 from specsched_scheduler.planner._recent import unpack_entry
 from specsched_scheduler.planner._state import (
     Settings,
@@ -47,6 +46,7 @@ from specsched_scheduler.planner.records import (
     PlannedStep,
     PlannerConfig,
     PlannerCounters,
+    PolicyFailure,
     PolicySelection,
     PythonPolicy,
     RecentDecision,
@@ -56,7 +56,6 @@ from specsched_scheduler.planner.reports import ReportReader
 
 __all__ = ["Planner"]
 
-_log = structlog.get_logger(__name__)
 _STEPS_PER_LESSON = 32
 _NS_PER_US = 1e3
 _NS_PER_S = 1e9
@@ -98,6 +97,7 @@ class Planner:
         )
         self._reports = ReportReader(executor)
         self.num_lost_confidences = 0
+        self._failures = FailureLog()
         self._lock = threading.Lock()
         self._is_stopping = False
         self._began_ns = time.monotonic_ns()
@@ -193,6 +193,11 @@ class Planner:
         )
 
     @property
+    def newest_failure(self) -> PolicyFailure | None:
+        """Of a policy; None: none has failed."""
+        return self._failures.newest
+
+    @property
     def last_step_id(self) -> int:
         """Step of the newest decision."""
         return int(self._state.counters[state_words.LAST_STEP_ID])
@@ -275,23 +280,9 @@ class Planner:
         gathered = GatheredConfidences(state.gathered.num_valid, state.calibrated)
         step = PlannedStep(state.request, gathered, self._lesson.cost, state.prior)
         try:
-            plan = _normalised(decide(step))
+            plan = decide_in_python(decide, step)
             publish_plan(self._memory, inputs.settings, state, plan)
-        except Exception:  # noqa: BLE001 - foreign code must not end the planner
-            if state.counters[state_words.NUM_POLICY_ERRORS] == 0:
-                _log.exception("policy failed", step_id=int(state.request.fixed[STEP_ID]))
+        except Exception as error:  # noqa: BLE001 - foreign code must not end the planner
+            step_id = int(state.request.fixed[STEP_ID])
+            self._failures.note(inputs.settings.policy_id, step_id, error)
             state.counters[state_words.NUM_POLICY_ERRORS] += 1
-
-
-def _normalised(plan: StepPlan) -> StepPlan:
-    """The same plan in the types that `publish_plan` is compiled for."""
-    return StepPlan(
-        budget=int(plan.budget),
-        max_verify_len=int(plan.max_verify_len),
-        model_state=int(plan.model_state),
-        flags=int(plan.flags),
-        num_repaired=int(plan.num_repaired),
-        num_drafts=int(plan.num_drafts),
-        expected_tokens=float(plan.expected_tokens),
-        expected_ms=float(plan.expected_ms),
-    )

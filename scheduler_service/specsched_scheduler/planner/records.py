@@ -18,6 +18,7 @@ __all__ = [
     "PlannedStep",
     "PlannerConfig",
     "PlannerCounters",
+    "PolicyFailure",
     "PolicySelection",
     "PythonPolicy",
     "RecentDecision",
@@ -115,6 +116,14 @@ class PlannerCounters:
     last_step_id: int
     plan_us_p50: float
     plan_us_p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailure:
+    """A policy in Python that raised. policy_id: of its PolicySelection. error: in one line."""
+
+    policy_id: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ class Attachment:
             lane_status=self.lane_control.status,
             features=self.lane_control.features,
             cost_disturbed=self._cost.disturbed,
+            policy_failures=self.planning.policy_failures(),
         )
 
     def learning(self) -> pb.AttachmentLearning:
@@ -116,8 +117,11 @@ class Attachment:
         return attachment_learning(planning, hello)
 
     def _heartbeat(self) -> pb.AttachResponse:
-        step_id = self.planning.last_step_id
-        return pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(last_step_id=step_id))
+        heartbeat = pb.SchedulerHeartbeat(
+            last_step_id=self.planning.last_step_id,
+            policy_failures=self.planning.policy_failures(),
+        )
+        return pb.AttachResponse(heartbeat=heartbeat)
 
     async def _on_feature(self, request: pb.AttachRequest) -> None:
         match request.WhichOneof("message"):

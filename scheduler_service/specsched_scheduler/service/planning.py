@@ -151,6 +151,18 @@ class Planning:
         names = [field.name for field in pb.PlannerCounters.DESCRIPTOR.fields]
         return pb.PlannerCounters(**{name: totals[name] for name in names})
 
+    def policy_failures(self) -> pb.PolicyFailures | None:
+        """Plan requests that a policy failed at, and the newest failure; None where none did."""
+        failure = self._planner.newest_failure
+        if failure is None:
+            return None
+        policy = self._policies.get(failure.policy_id)
+        return pb.PolicyFailures(
+            num_requests=self._planner.counters().num_policy_errors,
+            policy=policy_to_message(policy) if policy else None,
+            error=failure.error,
+        )
+
     @property
     def is_deciding(self) -> bool:
         """Whether the planner's thread lives and does not hang."""

@@ -23,7 +23,7 @@ from specsched_client.cli.doctor.huge_pages import check_huge_pages
 from specsched_protocol.handoff import HandoffServer
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.start_marks import marked_as_starting
-from specsched_protocol.v1 import executor_pb2, scheduler_pb2
+from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 from specsched_protocol.versions import FEATURES, PROTOCOL_RANGE
 from structlog.testing import capture_logs
 
@@ -250,12 +250,15 @@ class SpeakingScheduler(FakeScheduler):
     protocol = PROTOCOL_RANGE.to_message()
     features = FEATURES
     cost_disturbed = False
+    policy_failures: scheduler_pb2.PolicyFailures | None = None
 
     def GetStatus(self, request: Any, context: Any) -> scheduler_pb2.GetStatusResponse:
         answer = super().GetStatus(request, context)
         answer.protocol.CopyFrom(self.protocol)
         answer.attachments[0].features.extend(self.features)
         answer.attachments[0].cost_disturbed = self.cost_disturbed
+        if self.policy_failures is not None:
+            answer.attachments[0].policy_failures.CopyFrom(self.policy_failures)
         return answer
 
 
@@ -322,6 +325,50 @@ def test_steps_without_a_plan(doctor: Doctor, scheduler: SpeakingScheduler) -> N
         found = doctor.finds(Code.PLANS_LATE, "warning", "--target", target)
     assert found["what"].startswith("95.0% of 200 steps")
     assert "10 late" in found["what"]
+
+
+def test_too_few_steps_to_judge(doctor: Doctor, scheduler: SpeakingScheduler) -> None:
+    engine = FakeEngine()
+    late = FakeStats(num_planned_steps=0, num_fallback_steps={"late": 10})
+    engine.stats = lambda: late  # type: ignore[method-assign]
+    with executor(doctor, engine, **SHARED) as target:
+        found = doctor.finds(Code.PLANS, "note", "--target", target)
+    assert found["what"].startswith("0 of 10 steps with drafts so far had a plan in time")
+    assert "after 100 steps" in found["remedy"]
+
+
+FAILURES = scheduler_pb2.PolicyFailures(
+    num_requests=7,
+    policy=plan_pb2.PolicySpec(name="throughput"),
+    error="policy throughput raised KeyError: 1 (a.py:3)",
+)
+
+
+@pytest.mark.parametrize("told_by", ["executor", "scheduler"])
+def test_a_policy_that_fails(
+    doctor: Doctor, scheduler: SpeakingScheduler, monkeypatch: pytest.MonkeyPatch, told_by: str
+) -> None:
+    told: dict[str, Any] = {}
+    if told_by == "scheduler":
+        monkeypatch.setattr(SpeakingScheduler, "policy_failures", FAILURES)
+    else:
+        told = {"policy": FAILURES.policy, "policy_failures": FAILURES}
+    with executor(doctor, **SHARED, **told) as target:
+        findings = doctor.examine("--target", target)
+    found = findings[Code.POLICY_FAILS]
+    assert found["severity"] == "error"
+    assert "blue: policy throughput left 7 steps without a plan" in found["what"]
+    assert FAILURES.error in found["what"]
+    assert list(findings).index(Code.POLICY_FAILS) < list(findings).index(Code.PLANS_LATE)
+    assert "mend the policy first" in findings[Code.PLANS_LATE]["remedy"]
+
+
+def test_a_policy_that_failed_and_was_replaced(
+    doctor: Doctor, scheduler: SpeakingScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeakingScheduler, "policy_failures", FAILURES)
+    scheduler.policy = plan_pb2.PolicySpec(name="off")
+    assert Code.POLICY_FAILS not in doctor.examine()
 
 
 def test_a_scheduler_that_listens_and_says_nothing(doctor: Doctor) -> None:

@@ -14,7 +14,13 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from structlog.testing import capture_logs
 
-from tests.executor.attach.scripted_scheduler import READY, ScriptedScheduler, sound, welcome
+from tests.executor.attach.scripted_scheduler import (
+    READY,
+    THROUGHPUT,
+    ScriptedScheduler,
+    sound,
+    welcome,
+)
 from tests.executor.attach.support import FACTS, eventually
 
 
@@ -239,11 +245,13 @@ def test_schedulers_beyond_the_lanes_wait_for_a_free_one(run_dir, lanes, attache
 
 def test_policy_change_heartbeats_and_cost_updates_flow(run_dir, lanes, attacher):
     changing = threading.Event()
+    failures = pb.PolicyFailures(num_requests=2, policy=THROUGHPUT, error="it raised")
 
     def script(hello, requests, context):
         yield welcome(hello)
         yield READY
         changing.wait(5)
+        yield pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(policy_failures=failures))
         spec = plan_pb2.PolicySpec(name="fixed", parameters={"k": 3})
         yield pb.AttachResponse(policy_changed=pb.PolicyChanged(policy=spec))
         for _ in requests:
@@ -255,8 +263,10 @@ def test_policy_change_heartbeats_and_cost_updates_flow(run_dir, lanes, attacher
     outcomes = pb.PlanOutcomes(num_planned_steps=3, num_fallback_steps={"late": 1})
     manager.plan_outcomes = lambda: outcomes
     manager.update_cost(plan_pb2.CostModel(fingerprint="second"))
+    assert not manager.attachments()[0].to_message().HasField("policy_failures")
     changing.set()
     eventually(lambda: manager.attachments()[0].policy.name == "fixed")
+    assert manager.attachments()[0].to_message().policy_failures == failures
     eventually(lambda: any(r.heartbeat.step_id == 42 for r in scheduler.received))
     eventually(lambda: any(r.heartbeat.plan_outcomes == outcomes for r in scheduler.received))
     eventually(lambda: any(r.cost.fingerprint == "second" for r in scheduler.received))

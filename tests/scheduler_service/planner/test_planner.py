@@ -21,6 +21,7 @@ from specsched_scheduler.planner import (
     Lesson,
     PlannedStep,
     PlannerConfig,
+    PolicyFailure,
     PolicySelection,
     attach_regions,
     warm_up,
@@ -250,11 +251,26 @@ def test_a_policy_that_raises_leaves_the_step_to_the_fallback(rig: Rig, capsys):
     rig.transport.publish(None, make_request(7))
     wait_until(lambda: planner.counters().num_policy_errors == 1)
     assert rig.transport.read(7) is FallbackReason.LATE
+    assert planner.newest_failure == PolicyFailure(9, "third party")
     planner.set_policy(THROUGHPUT)
     assert rig.plan(make_request(8), make_rows(6)).budget == 12
     told = capsys.readouterr().out
     assert "third party" in told
     assert "step_id=7" in told
+
+
+def test_each_policy_that_raises_is_logged_once(rig: Rig, capsys):
+    def fail(step: PlannedStep) -> StepPlan:
+        raise ZeroDivisionError
+
+    planner = rig.attach(PolicySelection(9, PolicyCode.PYTHON, decide=fail))
+    for count, policy_id in enumerate((9, 9, 10, 10), start=1):
+        planner.set_policy(PolicySelection(policy_id, PolicyCode.PYTHON, decide=fail))
+        rig.transport.publish(None, make_request(6 + count))
+        wait_until(lambda count=count: planner.counters().num_policy_errors == count)
+    assert planner.newest_failure is not None
+    assert planner.newest_failure.policy_id == 10
+    assert capsys.readouterr().out.count("policy failed") == 2
 
 
 def test_a_selection_without_its_function_is_refused():

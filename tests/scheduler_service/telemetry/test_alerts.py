@@ -148,4 +148,8 @@ async def test_the_policy_raises(scheduler, run_dir):
         executor.publish(sure)
         await until(lambda: telemetry(scheduler).decisions.num_policy_errors == 1)
         after = scrape(scheduler)
+        (attachment,) = scheduler.server._attachments
+        failures = attachment.status().policy_failures
     assert fired(before, after) - {SLOW_PLANS} == {"SpecschedPolicyErrors"}
+    assert (failures.num_requests, failures.policy.name) == (1, "mine")
+    assert "policy mine raised RuntimeError: never thought of this (" in failures.error

@@ -38,6 +38,7 @@ class Code(enum.StrEnum):
     EXECUTOR_STARTING = "executor.starting"
     EXECUTOR_UNREACHABLE = "executor.unreachable"
     EXECUTOR_NOT_SERVING = "executor.not-serving"
+    POLICY_FAILS = "policy.fails"
     PLANS = "plans"
     PLANS_LATE = "plans.late"
     COST_DISTURBED = "cost.disturbed"

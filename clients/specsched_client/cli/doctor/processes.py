@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from specsched_protocol.v1 import scheduler_pb2
+from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 from specsched_protocol.versions import FEATURES, PROTOCOL_RANGE, VersionRange
 
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 from specsched_client.cli._status_views import start_text
 from specsched_client.cli.doctor.findings import Code, Finding, Severity
+from specsched_client.cli.doctor.policies import check_policies
 
 __all__ = ["check_processes"]
 
@@ -24,11 +25,15 @@ def check_processes(report: Report, schedulers: Mapping[str, str]) -> list[Findi
     for each in report.starting:
         remedy = "wait: it loads, compiles and measures; its log says `serving`"
         found.append(Finding(Code.EXECUTOR_STARTING, Severity.NOTE, start_text(each), remedy))
+    failing = list(check_policies(report))
     if not isinstance(executor, str):
-        found += _check_executor(executor)
-    elif not report.starting:
-        remedy = "start it (specsched executor), or give its address by --target"
-        found.append(Finding(Code.EXECUTOR_UNREACHABLE, Severity.WARNING, executor, remedy))
+        found += [*_check_serving(executor), *failing]
+        found += _check_plans(executor, policy_fails=bool(failing))
+    else:
+        if not report.starting:
+            remedy = "start it (specsched executor), or give its address by --target"
+            found.append(Finding(Code.EXECUTOR_UNREACHABLE, Severity.WARNING, executor, remedy))
+        found += failing
     if not schedulers:
         what = "no scheduler is in the run directory: executors decide by their --fallback"
         remedy = "start one: specsched scheduler"
@@ -41,7 +46,7 @@ def check_processes(report: Report, schedulers: Mapping[str, str]) -> list[Findi
 # ===================== Executor =====================
 
 
-def _check_executor(executor: ExecutorReport) -> Iterator[Finding]:
+def _check_serving(executor: ExecutorReport) -> Iterator[Finding]:
     health = executor.health
     if not health.healthy:
         what = f"the executor does not serve: {health.message}"
@@ -50,29 +55,38 @@ def _check_executor(executor: ExecutorReport) -> Iterator[Finding]:
     else:
         name = executor.model.served_model_name
         yield Finding(Code.EXECUTOR, Severity.OK, f"the executor serves {name}")
-    yield from _check_plans(executor)
 
 
-def _check_plans(executor: ExecutorReport) -> Iterator[Finding]:
+def _check_plans(executor: ExecutorReport, *, policy_fails: bool) -> Iterator[Finding]:
     counters = executor.counters
     if counters is None:
         return
     fallbacks = sum(counters.num_fallback_steps.values())
     num_steps = counters.num_planned_steps + fallbacks
     if num_steps < _MIN_STEPS:
+        if fallbacks:
+            told = f"{counters.num_planned_steps} of {num_steps} steps with drafts so far"
+            what = f"{told} had a plan in time; fallbacks: {_fallbacks(counters)}"
+            remedy = f"look again after {_MIN_STEPS} steps: the first ones are often late"
+            yield Finding(Code.PLANS, Severity.NOTE, what, remedy)
         return
     share = counters.num_planned_steps / num_steps
     told = f"{share:.1%} of {num_steps} steps with drafts had a plan in time"
     if share >= _MIN_PLANNED_SHARE:
         yield Finding(Code.PLANS, Severity.OK, told)
         return
-    reasons = sorted(counters.num_fallback_steps.items())
-    told += "; fallbacks: " + ", ".join(f"{count} {reason}" for reason, count in reasons if count)
+    told += f"; fallbacks: {_fallbacks(counters)}"
+    late = "give the scheduler a core of its own (--planner-core, CPU limits, priorities)"
     remedy = (
-        "late: give the scheduler a core of its own (--planner-core, CPU limits, priorities);"
+        f"late: {'mend the policy first (policy.fails)' if policy_fails else late};"
         " no_scheduler: start one; others: restart the scheduler"
     )
     yield Finding(Code.PLANS_LATE, Severity.WARNING, told, remedy)
+
+
+def _fallbacks(counters: executor_pb2.StepCounters) -> str:
+    reasons = sorted(counters.num_fallback_steps.items())
+    return ", ".join(f"{count} {reason}" for reason, count in reasons if count)
 
 
 # ===================== Schedulers =====================
