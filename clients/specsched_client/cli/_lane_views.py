@@ -106,7 +106,11 @@ def _change_text(reply: scheduler_pb2.LaneReply) -> str:
     if reply.previous_scheduler == reply.active_scheduler:
         return f"{reply.active_scheduler} is followed, as before"
     previous = reply.previous_scheduler or "nobody"
-    return f"{previous} -> {reply.active_scheduler} from step {reply.step_id}"
+    told = f"{previous} -> {reply.active_scheduler} from step {reply.step_id}"
+    if not (reply.HasField("previous_policy") and reply.HasField("active_policy")):
+        return told
+    before, now = policy_text(reply.previous_policy), policy_text(reply.active_policy)
+    return told if before == now else f"{told}; policy changes from {before} to {now}"
 
 
 def _comparison_row(c: scheduler_pb2.LaneComparison) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 
 import structlog
+from specsched_protocol.policy_text import policy_text
+from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from .election import Election, Member, SwitchReason, Transition
@@ -105,10 +107,21 @@ class Following:
         """See Switcher."""
         target, reason = transition.target.name, str(transition.reason)
         if outcome.done:
-            _log.info("switched scheduler", active=target, reason=reason, step_id=outcome.step_id)
+            policies = {
+                "previous_policy": self.policy_of(outcome.previous or ""),
+                "policy": self.policy_of(target),
+            }
+            told = {key: policy_text(policy) for key, policy in policies.items() if policy}
+            step_id = outcome.step_id
+            _log.info("switched scheduler", active=target, reason=reason, step_id=step_id, **told)
         else:
             _log.warning("not switched", scheduler=target, reason=reason, because=outcome.reason)
         self._tell()
+
+    def policy_of(self, name: str) -> plan_pb2.PolicySpec | None:
+        """See Switcher."""
+        sessions = self._sessions.values()
+        return next((each.policy for each in sessions if each.scheduler_name == name), None)
 
     # ===================== Watching =====================
 

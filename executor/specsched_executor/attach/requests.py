@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from .election import Election, Member, SwitchReason, Transition
@@ -30,6 +31,9 @@ class Switcher(Protocol):
 
     def on_outcome(self, transition: Transition, outcome: SwitchOutcome) -> None:
         """Tell everybody what came of a switch."""
+
+    def policy_of(self, name: str) -> plan_pb2.PolicySpec | None:
+        """What the scheduler of this name decides by; None: it is not attached."""
 
 
 class LaneRequests:
@@ -94,16 +98,18 @@ class LaneRequests:
     ) -> None:
         active = self._election.active
         name = active.name if active else ""
-        previous = outcome.previous if outcome else None
+        previous = outcome.previous if outcome and outcome.previous is not None else name
         step_id = outcome.step_id if outcome else 0
         session.send_lane_reply(
             pb.LaneReply(
                 request_id=request.request_id,
                 done=not refusal,
                 reason=refusal,
-                previous_scheduler=name if previous is None else previous,
+                previous_scheduler=previous,
                 active_scheduler=name,
                 step_id=step_id or self._lanes.last_read_step_id() + 1,
+                previous_policy=self._switcher.policy_of(previous),
+                active_policy=self._switcher.policy_of(name),
             )
         )
 

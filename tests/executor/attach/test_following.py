@@ -12,7 +12,9 @@ from specsched_executor.attach.following import Following
 from specsched_executor.attach.session import AttachSession
 from specsched_executor.attach.supervision import SupervisionConfig
 from specsched_protocol.plan import FallbackReason
+from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
+from structlog.testing import capture_logs
 
 from tests.executor.attach.support import FACTS, FAST, RecordingLanes
 
@@ -123,6 +125,19 @@ def test_two_promotions_are_made_in_turn_and_each_tells_whom_it_replaced(rig: Ri
     rig.engine_switches()
     assert (first().previous_scheduler, second().previous_scheduler) == ("a", "b")
     assert (rig.active, rig.following.elected_name) == ("c", "c")
+
+
+def test_a_switch_tells_by_what_policies_steps_were_and_are_decided(rig: Rig):
+    rig.join("a", "b")
+    rig.sessions["a"].policy = plan_pb2.PolicySpec(name="half", parameters={"share": 0.3})
+    rig.sessions["b"].policy = plan_pb2.PolicySpec(name="throughput")
+    promoted = rig.promote("b")
+    with capture_logs() as logs:
+        rig.engine_switches()
+    assert promoted().previous_policy == rig.sessions["a"].policy
+    assert promoted().active_policy == rig.sessions["b"].policy
+    (switched,) = (each for each in logs if each["event"] == "switched scheduler")
+    assert (switched["previous_policy"], switched["policy"]) == ("half(share=0.3)", "throughput")
 
 
 def test_drain_behind_a_promotion_does_not_undo_it(rig: Rig):
