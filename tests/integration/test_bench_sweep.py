@@ -19,12 +19,13 @@ from tests.integration.processes import (
     start_scheduler,
     wait_until,
 )
+from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 
 COMMAND = str(Path(sys.executable).with_name("specsched"))
 START_TIMEOUT_S = 240.0
 
 
-NUM_TOKENS = 40
+NUM_TOKENS = 120
 """Of an answer: repeats long enough that a signal meets a sweep that goes on."""
 
 
@@ -32,10 +33,11 @@ NUM_TOKENS = 40
 def processes(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[SchedulerProcess, ExecutorProcess]]:
-    run_dir = tmp_path_factory.mktemp("sweep") / "run"
+    folder = tmp_path_factory.mktemp("sweep")
+    run_dir, model = folder / "run", write_tiny_checkpoint(folder / "tiny")
     with (
         start_scheduler(run_dir, policy="threshold(0.5)") as scheduler,
-        start_executor(run_dir, "--max-draft-tokens", "3") as executor,
+        start_executor(run_dir, "--model", str(model), "--max-draft-tokens", "3") as executor,
     ):
         executor.wait_until_attached()
         yield scheduler, executor
