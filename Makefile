@@ -22,7 +22,7 @@ BASELINE := released/specsched_v1.binpb
 
 export PYTHON
 
-.PHONY: help setup demo test suite lint types protos protos-check protos-release docs bench gpu-check soak prove format clean
+.PHONY: help setup demo test suite compiled lint types protos protos-check protos-release docs bench gpu-check soak prove format clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -33,10 +33,13 @@ setup: ## make .venv with everything that the other targets need (they call it t
 demo: setup ## serve a real model through the sidecar and watch it answer (options: DEMO="--help")
 	@$(RUN) scripts.demo $(DEMO)
 
-test: lint types protos-check suite ## all gates and all tests (one file: TESTS=tests/..., JOBS=0: in one process)
+test: compiled lint types protos-check suite ## all gates and all tests (one file: TESTS=tests/..., JOBS=0: in one process)
 
-suite: setup
+suite: compiled
 	$(RUN) pytest -n $(JOBS) --durations=15 --durations-min=5 $(TESTS)
+
+compiled: setup
+	$(RUN) scripts.compile_scheduler
 
 lint: setup ## ruff: rules and format
 	$(RUN) ruff check .
