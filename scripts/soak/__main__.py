@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -44,6 +45,8 @@ _STEP_TIMES_POLL_S = 0.25
 def main() -> int:
     """Run, print figures, keep them where wanted."""
     options = _options()
+    # What was started is ended then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     directory = Path(tempfile.mkdtemp(prefix="soak-", dir=options.directory))
     print(f"soak: everything is kept in {directory}", flush=True)
     try:
