@@ -273,7 +273,7 @@ def test_policy_refusals(run: Run, start_scheduler: Callable[[str], FakeSchedule
     assert run("policy", "set", "unknown") == (2, "", unknown)
     code, _, err = run("policy", "set", "fixed(")
     assert code == 2
-    assert err.startswith("error: policy 'fixed('; accepted: NAME")
+    assert err.startswith("error: policy 'fixed(' cannot be read; accepted: NAME")
 
 
 def test_a_scheduler_is_chosen_by_name_or_path(

@@ -48,7 +48,7 @@ def set_policy(
     policy: Annotated[
         str,
         typer.Argument(
-            help='NAME or NAME(PARAMETER=NUMBER, ...), e.g. "fixed(k=3)".',
+            help='NAME, NAME(VALUE, ...) or NAME(PARAMETER=VALUE, ...), e.g. "fixed(k=3)".',
             autocompletion=complete_policy,
         ),
     ],

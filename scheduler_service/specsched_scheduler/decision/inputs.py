@@ -108,7 +108,7 @@ class DecisionOutcome:
     budget: B. verify_lens: int64 [R], what ranking these same confidences gives each request.
     max_verify_len: cap per request beside B, None for none. expected_tokens: N + survival of the
     admitted drafts. expected_ms: predicted time of the whole step, None without a cost model.
-    num_repaired: single confidence values replaced. policy: its text, e.g. `fixed(3)`.
+    num_repaired: single confidence values replaced. policy: its text, e.g. `fixed(k=3)`.
     """
 
     budget: int

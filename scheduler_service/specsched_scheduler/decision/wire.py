@@ -68,15 +68,12 @@ def policy_from_message(message: plan_pb2.PolicySpec | None) -> BuiltPolicy:
     """Build the policy of a message; the default one for None."""
     if message is None:
         return build_policy(DEFAULT_POLICY)
-    places = sorted((key for key in message.parameters if key.isdecimal()), key=int)
-    named = {key: value for key, value in message.parameters.items() if not key.isdecimal()}
-    by_place = tuple(message.parameters[key] for key in places)
-    return build_policy(PolicySpec(message.name, named, by_place))
+    return build_policy(PolicySpec.from_message(message))
 
 
 def policy_to_message(policy: BuiltPolicy) -> plan_pb2.PolicySpec:
     """The policy's name with all its parameters."""
-    return plan_pb2.PolicySpec(name=policy.spec.name, parameters=policy.spec.parameters)
+    return policy.spec.to_message()
 
 
 def flags_to_message(flags: DecisionFlags) -> list[plan_pb2.DecisionFlag.ValueType]:

@@ -64,7 +64,7 @@ def test_failed_requests_fail_the_command(
         ("--concurrency 0", 2, "concurrency = 0; accepted: 1 or more"),
         ("--rate -1", 2, "rate = -1.0; accepted"),
         ("--policy off --policy off", 2, "accepted: each once"),
-        ("--policy fixed(", 2, "policy 'fixed('; accepted"),
+        ("--policy fixed(", 2, "policy 'fixed(' cannot be read; accepted"),
         ("--policy off", 3, "no scheduler in"),
         ("--baseline-target TARGET", 2, "is the target itself"),
         ("--max-tokens 0", 2, "--max-tokens"),

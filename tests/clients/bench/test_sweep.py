@@ -25,7 +25,7 @@ from specsched_protocol.v1 import scheduler_pb2
 from tests.clients.bench.known_server import TARGET, KnownServer
 from tests.clients.conftest import FakeScheduler, Run
 
-SPEEDS = {"off": 100.0, "fixed(0=1)": 130.0, "fixed(0=2)": 140.0, "throughput": 150.0}
+SPEEDS = {"off": 100.0, "fixed(1)": 130.0, "fixed(2)": 140.0, "throughput": 150.0}
 """By policy as it travels: a parameter without a name has its place."""
 LOADS = (ClosedLoop(1), ClosedLoop(2))
 IDENTITY = {"model": "tiny", "k": 2}
@@ -309,8 +309,8 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
         ({"max_repeats": 0}, "--max-repeats 0"),
         ({"min_repeats": 20}, "--max-repeats 16; accepted: --min-repeats or more"),
         ({"baseline_target": TARGET}, "is the target itself"),
-        ({"policy": "fixed("}, "policy 'fixed\\('; accepted"),
-        ({"against": ("fixed(",)}, "policy 'fixed\\('; accepted"),
+        ({"policy": "fixed("}, "policy 'fixed\\(' cannot be read; accepted"),
+        ({"against": ("fixed(",)}, "policy 'fixed\\(' cannot be read; accepted"),
         ({"against": ("off",), "fixed": (1,)}, "--fixed has no effect with --against"),
     ],
 )

@@ -40,18 +40,18 @@ from tests.scheduler_service.policies.steps import TABLE, step
         ("throughput", "throughput", 0.0),
         (" off ", "off", 0.0),
         ("ratio()", "ratio", 0.0),
-        ("fixed(3)", "fixed(3)", 3.0),
-        ("fixed(k=0)", "fixed(0)", 0.0),
-        ("fixed( k = 2 )", "fixed(2)", 2.0),
-        ("threshold(0.3)", "threshold(0.3)", 0.3),
-        ("threshold(p=1e-3)", "threshold(0.001)", 1e-3),
+        ("fixed(3)", "fixed(k=3)", 3.0),
+        ("fixed(k=0)", "fixed(k=0)", 0.0),
+        ("fixed( k = 2 )", "fixed(k=2)", 2.0),
+        ("threshold(0.3)", "threshold(p=0.3)", 0.3),
+        ("threshold(p=1e-3)", "threshold(p=0.001)", 1e-3),
         ("throughput(fairness=0)", "throughput", 0.0),
-        ("throughput(1)", "throughput(1)", 0.0),
-        ("slo(5)", "slo(5)", 0.0),
-        ("slo(5, 0, 0.5)", "slo(step_ms=5, fairness=0.5)", 0.0),
+        ("throughput(1)", "throughput(fairness=1)", 0.0),
+        ("slo(5)", "slo(step_ms=5)", 0.0),
+        ("slo(5, 0, 0.5)", "slo(fairness=0.5, step_ms=5)", 0.0),
         (
             "slo(min_tokens_per_second=50)",
-            "slo(step_ms=0, min_tokens_per_second=50)",
+            "slo(min_tokens_per_second=50, step_ms=0)",
             0.0,
         ),
     ],
@@ -209,7 +209,7 @@ def test_third_party_policy_decides(install: Install) -> None:
     assert available_policies()[-1] == "half"
     policy = build_policy("half(0.25)")
     assert policy.rule.code == PolicyCode.PYTHON
-    assert (str(policy), str(build_policy("half"))) == ("half(0.25)", "half(0.5)")
+    assert (str(policy), str(build_policy("half"))) == ("half(share=0.25)", "half(share=0.5)")
     assert decide(step(), policy, TABLE.compile()).budget == 3
 
 

@@ -161,7 +161,7 @@ async def test_only_what_was_followed_is_judged(scheduler, run_dir):
     assert snapshot.active_scheduler == "v1"
     assert [(lane.scheduler, lane.policy, lane.role) for lane in snapshot.lanes] == [
         ("v1", "", "active"),
-        ("v2", "fixed(3)", "shadow"),
+        ("v2", "fixed(k=3)", "shadow"),
     ]
 
 

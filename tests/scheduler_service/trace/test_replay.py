@@ -142,7 +142,7 @@ def test_command_prints_and_plots(tmp_path: Path, trace: Path):
     )
     assert done.exit_code == 0, done.output
     report = json.loads(done.output)
-    assert report["policy"] == "fixed(2)"
+    assert report["policy"] == "fixed(k=2)"
     assert report["new"]["tokens_per_second"] > 0
     assert picture.stat().st_size > 1000
     assert CliRunner().invoke(app, [str(trace), "--policy", "nonsense"]).exit_code == 2
