@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from specsched_protocol.settings import run_command
-
-from specsched_executor.commands import executor
+from specsched_protocol.ending import leaving_when_told
 
 if __name__ == "__main__":
-    run_command(executor)
+    with leaving_when_told(0):  # until the process takes the signals itself
+        from specsched_protocol.settings import run_command
+
+        from specsched_executor.commands import executor
+
+        run_command(executor)

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 import structlog
+from specsched_protocol.ending import signals_blocked
 from specsched_protocol.huge_pages import allocator_can_be_told
 
 __all__ = ["start_anew_with_settings"]
@@ -24,6 +25,7 @@ _SETTINGS: Final = {
     "glibc.malloc.mmap_threshold": 1 << 30,
     "glibc.malloc.trim_threshold": 1 << 32,
 }
+_TOLD: Final = ":".join(f"{name}={value}" for name, value in _SETTINGS.items())
 
 
 def start_anew_with_settings() -> None:
@@ -34,19 +36,34 @@ def start_anew_with_settings() -> None:
     rows took 2.3, 2.0 and 2.2 times as long without huge pages; with those alone, on a thread that
     is not the first one, steps of 16, 48 and 512 rows another 1.3, 1.2 and 1.6 times as long.
 
-    Returns where that was done before, where the user set one of them, whatever to, and where the
-    C library knows no such settings.
+    Returns where that was done before, and says so: the settings are then taken out of the
+    environment again, since they suit none of the processes that this one starts. Returns as well
+    where the user set one of them, whatever to, and where the C library knows no such settings.
+
+    SIGTERM and SIGINT are blocked while it starts anew, so that they come to who takes them there.
     """
     given = os.environ.get(_VARIABLE, "")
+    if given.endswith(_TOLD):
+        _restore(given.removesuffix(_TOLD).removesuffix(":"))
+        _log.info("started anew", why="huge pages, for faster steps", settings=_TOLD)
+        return
     if (
         any(name in given for name in _SETTINGS)
         or not sys.executable
         or not allocator_can_be_told()
     ):
         return
-    settings = (f"{name}={value}" for name, value in _SETTINGS.items())
-    os.environ[_VARIABLE] = ":".join([*filter(None, [given]), *settings])
+    os.environ[_VARIABLE] = ":".join([*filter(None, [given]), _TOLD])
     try:
-        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very program
+        with signals_blocked():
+            os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very program
     except OSError as error:
+        _restore(given)
         _log.warning("allocator left as it is", reason=str(error))
+
+
+def _restore(given: str) -> None:
+    if given:
+        os.environ[_VARIABLE] = given
+    else:
+        del os.environ[_VARIABLE]

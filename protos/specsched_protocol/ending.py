@@ -6,10 +6,44 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NoReturn
 
-__all__ = ["EndSignal", "end_process"]
+__all__ = ["END_SIGNALS", "EndSignal", "end_process", "leaving_when_told", "signals_blocked"]
+
+END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def leaving_when_told(
+    status: int, signals: Collection[signal.Signals] = END_SIGNALS
+) -> Iterator[None]:
+    """Have `signals` end the process at once with `status`, without a word. In the main thread.
+
+    For the time in which a program is imported: an exception would become a traceback there, or be
+    lost. Signals that are ignored stay so. What was blocked until now, as it is across
+    `execv`, comes now.
+    """
+    before = {number: signal.getsignal(number) for number in signals}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: os._exit(status))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Block END_SIGNALS in this thread, and in processes that are begun here, for good in them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class EndSignal:
@@ -23,8 +57,9 @@ class EndSignal:
         self.has_come = False
         self._listener: Callable[[], object] | None = None
         # Not a loop's own handlers: they end with it, and a second signal would kill what ends.
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in END_SIGNALS:
             signal.signal(number, self._take)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)  # blocked, maybe, by who began it
 
     def tell(self, listener: Callable[[], object]) -> None:
         """Have `listener` called, instead of the one before; at once if the signal came already.

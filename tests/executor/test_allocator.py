@@ -62,24 +62,36 @@ def test_the_same_program_starts_once_more_with_settings(starts: Starts) -> None
 
 def test_the_c_library_heeds_them(starts: Starts) -> None:
     """It ignores a list with one name or value that it does not know, and says nothing."""
-    print_them = f"{ASKS}; import subprocess, os; print(os.environ['{VARIABLE}'])"
+    environment = "open('/proc/self/environ').read().split(chr(0))"
+    print_them = (
+        f"{ASKS}; print(next(e for e in {environment} if e.startswith('{VARIABLE}='))[15:])"
+    )
     told = subprocess.run(
         [sys.executable, "-c", print_them], capture_output=True, text=True, check=True
     )
+    settings = told.stdout.splitlines()[-1]  # after the log
     loader = next(Path("/").glob("lib*/ld-linux*.so*"), None)
     if loader is None:
         pytest.skip("the loader is not where it usually is")
     listed = subprocess.run(
         [loader, "--list-tunables"],
-        env={VARIABLE: told.stdout.strip()},
+        env={VARIABLE: settings},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     values = dict(line.split(": ", 1) for line in listed.splitlines() if ": " in line)
-    for setting in told.stdout.strip().split(":"):
+    for setting in settings.split(":"):
         name, value = setting.split("=")
         assert int(values[name].split()[0], 0) == int(value)
+
+
+@pytest.mark.parametrize("tunables", [None, "glibc.malloc.perturb=0"])
+def test_processes_of_the_program_do_not_inherit_them(starts: Starts, tunables: str | None) -> None:
+    child = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', CHECK]))"
+    check = f"import os, sys; sys.exit(os.environ.get({VARIABLE!r}) != {tunables!r})"
+    starts.of("-c", f"CHECK = {check!r}\n{ASKS}\n{child}", tunables=tunables)
+    assert starts.status == 0
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from typing import Any
 from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.shm.plan_arrays import STEP_ID
 from specsched_scheduler import planner
-from specsched_scheduler.__main__ import scheduler
+from specsched_scheduler.commands import scheduler
 from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.step import StepPlan
 from specsched_scheduler.planner import planner as planner_module

@@ -146,6 +146,7 @@ def test_at_the_deadline_requests_end_with_what_they_have(
 
 def _told_to_end(process: ManagedProcess) -> None:
     assert process.terminate() == 0
+    assert process.events("ending")
     assert process.events("stopped")
     assert not process.events("serving")
     assert "Traceback" not in process.log

@@ -50,8 +50,8 @@ app.add_typer(calibration_app, name="calibration")
 app.add_typer(cost_app, name="cost")
 
 
-def main() -> None:
-    """Run the command line."""
+def run() -> None:
+    """Run the command line; ends with SystemExit."""
     try:
         app()
     except Exception as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -32,8 +31,6 @@ _LOST_ENGINE: Final = 1
 
 def main() -> None:
     """Serve until told to stop; at once where the engine's process is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # sent to both: the engine's process says when to end
     with Connection(int(sys.argv[1])) as connection:
         setup = connection.recv()
         configure_logging(setup.config.log_level, setup.config.log_format)

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import structlog
+from specsched_protocol.ending import signals_blocked
 
 from specsched_executor.front_end import messages as m
 from specsched_executor.front_end.order_taker import OrderTaker, sendable_stats
@@ -53,7 +54,7 @@ class FrontEndProcess:
         self._loop = asyncio.get_running_loop()
         self._listening: asyncio.Future[m.Listening] = self._loop.create_future()
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, signals_blocked():  # sent to both: this process says when the other ends
             self._child = subprocess.Popen(  # noqa: S603 - this package, by this interpreter
                 [sys.executable, "-m", "specsched_executor.front_end", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),

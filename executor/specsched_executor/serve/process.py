@@ -116,7 +116,8 @@ async def _run(
     executor.start(on_failure=lambda: _tell(loop, failed))
     proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
     if not await _comes_before(proof, stop):
-        return 0  # nobody has been served yet, so there is nothing to drain
+        _log.info("ending", told="before anybody was served")
+        return 0  # so there is nothing to drain
     keep_what_is_there()
     await gateway.start()
     start.close()

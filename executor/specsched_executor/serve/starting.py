@@ -8,11 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
+import structlog
 from specsched_protocol.ending import EndSignal
 
 __all__ = ["build_unless_told_to_end"]
 
 T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
 
 _LEAVE_TIMEOUT_S: Final = 1.0
 
@@ -42,6 +45,7 @@ def build_unless_told_to_end(
     news.get()
     if not end.has_come:
         return result.result()
+    _log.info("ending", told="while it loaded, compiled or measured")
     builder.join(_LEAVE_TIMEOUT_S)
     if result.done() and result.exception() is None:
         discard(result.result())

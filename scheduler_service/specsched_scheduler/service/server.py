@@ -44,8 +44,8 @@ _MAX_CALLS = 256
 _MESSAGE_HEAD_BYTES = 1 << 10
 """More than what a message has beside its document."""
 
-_TELL_AFTER_S = 2.0
-"""A warm-up that takes longer compiles, and is told."""
+_TELL_AFTER_S, _TELL_AGAIN_S = 2.0, 30.0
+"""A warm-up that takes longer compiles, and is told, again and again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -174,7 +174,7 @@ class SchedulerServer:
 
     async def _warm_up(self) -> None:
         started = time.monotonic()
-        telling = asyncio.get_running_loop().call_later(_TELL_AFTER_S, _tell_of_compiling)
+        telling = asyncio.ensure_future(_tell_of_compiling())
         try:
             await in_daemon_thread(_warm_up, name="warm-up")
         finally:
@@ -188,6 +188,7 @@ class SchedulerServer:
 
     async def _shut_down(self, server: grpc.aio.Server) -> None:
         self.web.phase = "ending"
+        _log.info("ending", is_compiling=not self._warmed.is_set())
         self._notifier.stopping("hands over to another scheduler, if there is one")
         await self._health.enter_graceful_shutdown()
         grace_s = self._config.shutdown_grace_ms / 1e3
@@ -218,8 +219,13 @@ class SchedulerServer:
             )
 
 
-def _tell_of_compiling() -> None:
+async def _tell_of_compiling() -> None:
+    await asyncio.sleep(_TELL_AFTER_S)
     _log.info("compiling", takes="a minute or two the first time; executors wait")
+    since = time.monotonic()
+    while True:
+        await asyncio.sleep(_TELL_AGAIN_S)
+        _log.info("still compiling", for_s=round(time.monotonic() - since))
 
 
 def _warm_up() -> None:

@@ -69,6 +69,20 @@ async def test_a_front_end_that_stands_still_holds_no_engine_up(
     assert sum(len(reply.chunk.token_ids) for reply in replies[:-1]) == 20_000
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_ends_when_the_engine_says_so_and_not_with_its_process_group(
+    site: Site, number: signal.Signals
+) -> None:
+    process = site.one()
+    os.kill(process.pid, number)  # while Python still begins
+    async with started(process):
+        os.kill(process.pid, number)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{process.port}") as channel:
+            stub = vllm_engine_pb2_grpc.VllmEngineStub(channel)
+            assert (await stub.GetLoads(pb.GetLoadsRequest(), wait_for_ready=True)).loads
+    assert not site.has_failed.is_set()
+
+
 async def test_the_end_of_the_front_end_is_noticed(site: Site, front_end: FrontEndProcess) -> None:
     os.kill(front_end.pid, signal.SIGKILL)
     await asyncio.wait_for(site.has_failed.wait(), 60)

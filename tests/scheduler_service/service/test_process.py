@@ -77,5 +77,5 @@ def test_writable_run_directory_and_long_path_are_refused(tmp_path):
 
 
 def test_scheduler_loads_no_torch():
-    code = "import sys, specsched_scheduler.__main__; sys.exit('torch' in sys.modules)"
+    code = "import sys, specsched_scheduler.commands; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

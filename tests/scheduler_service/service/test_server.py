@@ -56,6 +56,23 @@ async def test_stop_while_warming_up_does_not_wait_for_it(start, executor, monke
     assert (await stream.status())[0] == grpc.StatusCode.UNAVAILABLE
 
 
+async def test_a_long_warm_up_is_told_again_and_again_and_so_is_its_end(start, monkeypatch):
+    may_finish = threading.Event()
+    monkeypatch.setattr(server_module, "warm_up", lambda: may_finish.wait(60))
+    monkeypatch.setattr(server_module, "_TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(server_module, "_TELL_AGAIN_S", 0.01)
+    with capture_logs() as logs:
+        scheduler = await start()
+        async with asyncio.timeout(30):
+            while sum(line["event"] == "still compiling" for line in logs) < 2:
+                await asyncio.sleep(0.01)
+        await asyncio.wait_for(scheduler.stop(), 30)
+    may_finish.set()
+    assert {"event": "ending", "is_compiling": True, "log_level": "info"} in logs
+    told = [line["event"] for line in logs if "compiling" in line["event"]]
+    assert told[:2] == ["compiling", "still compiling"]
+
+
 async def test_socket_is_private_and_removed_at_the_end(scheduler):
     path = scheduler.server.socket_path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
