@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NoReturn
 
@@ -18,12 +19,15 @@ END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def leaving_when_told(
     status: int, signals: Collection[signal.Signals] = END_SIGNALS
 ) -> Iterator[None]:
-    """Have `signals` end the process at once with `status`, without a word. In the main thread.
+    """Have `signals` end the process at once with `status`, without a word.
 
     For the time in which a program is imported: an exception would become a traceback there, or be
     lost. Signals that are ignored stay so. What was blocked until now, as it is across
-    `execv`, comes now.
+    `execv`, comes now. Nothing is done in another thread than the main one, which cannot.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.getsignal(number) for number in signals}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

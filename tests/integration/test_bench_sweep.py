@@ -25,8 +25,8 @@ COMMAND = str(Path(sys.executable).with_name("specsched"))
 START_TIMEOUT_S = 240.0
 
 
-NUM_TOKENS = 120
-"""Of an answer: repeats long enough that a signal meets a sweep that goes on."""
+NUM_TOKENS, NUM_REPEATS = 120, 16
+"""Of an answer, and so many repeats that a signal after the first meets a sweep that goes on."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,8 @@ def test_sweep_goes_on_after_an_interrupt(
     command = [
         COMMAND, "bench", "sweep", "--prompts", str(prompts), "--output", str(folder),
         "--target", executor.target, "--scheduler", scheduler.target,
-        "--concurrency", "2", "--fixed", "3", "--min-repeats", "4", "--max-repeats", "4",
+        "--concurrency", "2", "--fixed", "3", "--min-repeats", str(NUM_REPEATS),
+        "--max-repeats", str(NUM_REPEATS),
         "--max-tokens", str(NUM_TOKENS), "--num-requests", "2", "--ignore-eos", "--json",
     ]  # fmt: skip
     state = folder / "state.jsonl"
@@ -86,18 +87,19 @@ def test_sweep_goes_on_after_an_interrupt(
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert policy_in_force(scheduler) == "threshold"
     assert state.read_bytes().splitlines()[: len(kept)] == kept
-    assert state.read_bytes().count(b"\n") == 1 + 4
+    assert state.read_bytes().count(b"\n") == 1 + NUM_REPEATS
     document = json.loads(done.stdout)
     assert document == json.loads((folder / "sweep.json").read_text())
     (result,) = document["results"]
     variants = result["variants"]
     assert list(variants) == ["off", "fixed(3)", "throughput"]
     for each in variants.values():
-        assert len(each["rounds"]) == 4
-        assert each["summary"]["num_output_tokens"] == 4 * 2 * NUM_TOKENS
+        assert len(each["rounds"]) == NUM_REPEATS
+        assert each["summary"]["num_output_tokens"] == NUM_REPEATS * 2 * NUM_TOKENS
     verdict = result["verdict"]
     assert set(verdict["scheduled_to_static"]) == {"off", "fixed(3)"}
-    assert verdict["best_static"]["scheduled_to_best"]["num_pairs"] == verdict["num_repeats"] == 4
+    assert verdict["num_repeats"] == NUM_REPEATS
+    assert verdict["best_static"]["scheduled_to_best"]["num_pairs"] == NUM_REPEATS
 
     compared = subprocess.run(
         [COMMAND, "bench", "compare", str(folder / "sweep.json"), "--figures", str(folder)],
