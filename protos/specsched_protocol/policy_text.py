@@ -10,7 +10,7 @@ import re
 
 from specsched_protocol.v1 import plan_pb2
 
-__all__ = ["PolicyTextError", "parse_policy", "policy_text"]
+__all__ = ["PolicyTextError", "parse_policy", "policy_arguments", "policy_text"]
 
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z][\w.-]*)\s*(?:\((?P<arguments>[^()]*)\))?\s*")
 _ARGUMENT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*=)?\s*(?P<value>\S+)\s*")
@@ -25,11 +25,17 @@ class PolicyTextError(ValueError):
 
 def policy_text(policy: plan_pb2.PolicySpec) -> str:
     """What `parse_policy` reads: values given by place first, then parameters by name."""
-    values = {int(key): value for key, value in policy.parameters.items() if key.isdecimal()}
-    named = {key: value for key, value in policy.parameters.items() if not key.isdecimal()}
-    parts = [f"{values[place]:.15g}" for place in sorted(values)]
+    values, named = policy_arguments(policy)
+    parts = [f"{value:.15g}" for value in values]
     parts += [f"{name}={named[name]:.15g}" for name in sorted(named)]
     return f"{policy.name}({', '.join(parts)})" if parts else policy.name
+
+
+def policy_arguments(policy: plan_pb2.PolicySpec) -> tuple[tuple[float, ...], dict[str, float]]:
+    """Values given by place, in order, and parameters given by name."""
+    places = sorted((key for key in policy.parameters if key.isdecimal()), key=int)
+    named = {key: value for key, value in policy.parameters.items() if not key.isdecimal()}
+    return tuple(policy.parameters[key] for key in places), named
 
 
 def parse_policy(text: str) -> plan_pb2.PolicySpec:

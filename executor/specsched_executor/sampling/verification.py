@@ -178,8 +178,9 @@ def _judge_stochastic(
     sampling = torch.nonzero(draws & grid.present[:, 0])[:, 0]
     if sampling.numel() == 0:
         return tokens, _prefix_length(accepted)
-    missing = inputs.draft_token_ids.shape[1] - distribution.shape[1]
-    drafted = F.pad(distribution[sampling], (0, 0, 0, missing))
+    drafted = distribution[sampling]
+    if (missing := inputs.draft_token_ids.shape[1] - drafted.shape[1]) > 0:
+        drafted = F.pad(drafted, (0, 0, 0, missing))
     pair = _Distributions(_target_grid(inputs, grid, sampling), drafted)
     accepted[sampling] = _accepted(inputs, grid, sampling, pair)
     num_accepted = _prefix_length(accepted)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specsched_protocol.policy_text import PolicyTextError, parse_policy, policy_text
+from specsched_protocol.policy_text import (
+    PolicyTextError,
+    parse_policy,
+    policy_arguments,
+    policy_text,
+)
 from specsched_protocol.v1 import plan_pb2
 
 from specsched_scheduler.decision.errors import PolicyError
@@ -35,9 +40,8 @@ class PolicySpec:
     @classmethod
     def from_message(cls, message: plan_pb2.PolicySpec) -> PolicySpec:
         """Values by place have the names 0, 1, ... there."""
-        places = sorted((key for key in message.parameters if key.isdecimal()), key=int)
-        named = {key: value for key, value in message.parameters.items() if not key.isdecimal()}
-        return cls(message.name, named, tuple(message.parameters[key] for key in places))
+        values, named = policy_arguments(message)
+        return cls(message.name, named, values)
 
     def to_message(self) -> plan_pb2.PolicySpec:
         """See `from_message`."""

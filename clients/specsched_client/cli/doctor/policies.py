@@ -30,9 +30,10 @@ def check_policies(report: Report) -> Iterator[Finding]:
 
 def _told_by_schedulers(report: Report) -> Iterator[tuple[str, scheduler_pb2.PolicyFailures]]:
     for name, told in report.schedulers.items():
-        attachments = () if isinstance(told, str) else told.status.attachments
-        for attachment in attachments:
-            if not isinstance(told, str) and _fails(attachment, told.status.policy):
+        if isinstance(told, str):
+            continue
+        for attachment in told.status.attachments:
+            if _fails(attachment, told.status.policy):
                 yield name, attachment.policy_failures
 
 

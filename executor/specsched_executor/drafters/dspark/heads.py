@@ -60,11 +60,10 @@ class SequentialHeads:
         num_requests, num_tokens, _ = hidden.shape
         base = self._lm_head(hidden.flatten(0, 1).contiguous())
         base = base.view(num_requests, num_tokens, -1)
-        distribution = None
-        if (keys.temperatures > 0).any():
+        draws, distribution = keys.temperatures > 0, None
+        if draws.any():
             # Rows of requests that do not draw stay as they are.
-            make = torch.empty if (keys.temperatures > 0).all() else torch.zeros
-            distribution = make(base.shape)
+            distribution = (torch.empty if draws.all() else torch.zeros)(base.shape)
         uniforms = keyed_uniforms(
             keys.seeds[:, None],
             keys.positions[:, None] + torch.arange(num_tokens),
