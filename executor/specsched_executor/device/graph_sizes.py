@@ -28,11 +28,16 @@ class GraphSizes:
 
     @classmethod
     def of(cls, rows: Sequence[int], max_requests: int, max_draft_tokens: int) -> GraphSizes:
-        """The grid for these rows: prompts by powers of two, drafts full and ever half as long."""
-        limit = max(rows)
+        """The grid for these rows: drafts full and ever half as long.
+
+        Where requests come and go nearly every step has prompts, so such steps get the same sizes:
+        a coarser grid would cost them rows that the price of a step knows nothing of.
+        """
+        coarse = _powers(_MIN_PROMPT_ROWS, max(rows))
+        fine = (size for size in rows if size >= _MIN_PROMPT_ROWS)
         return cls(
             rows=tuple(rows),
-            prompt_rows=_powers(_MIN_PROMPT_ROWS, limit),
+            prompt_rows=tuple(sorted({*coarse, *fine})),
             draft_requests=_powers(1, max_requests),
             draft_lens=draft_lengths(max_draft_tokens),
         )
