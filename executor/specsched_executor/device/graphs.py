@@ -91,7 +91,7 @@ class StepGraphs:
         self._replayer = replayer
         self._verify: dict[StepShape, Work] = {}
         self._draft: dict[DraftShape, Work] = {}
-        self._cheapest: dict[int, int] = {}
+        self._in_use = sizes.rows
         self.num_replays: Counter[StepShape | DraftShape] = Counter()
         self.num_eager: Counter[StepShape | DraftShape] = Counter()
 
@@ -134,16 +134,15 @@ class StepGraphs:
 
     def prefer_cheapest(self, cost_ms: Mapping[int, float]) -> None:
         """From now on run n rows in the size >= n that costs least; the smallest of equals."""
-        best: int | None = None
+        in_use: list[int] = []
         for size in reversed(self._sizes.rows):
-            if best is None or cost_ms.get(size, float("inf")) <= cost_ms[best]:
-                best = size
-            self._cheapest[size] = best
+            if not in_use or cost_ms.get(size, float("inf")) <= cost_ms[in_use[-1]]:
+                in_use.append(size)
+        self._in_use = tuple(reversed(in_use))
 
-    def num_rows_left(self, num_rows: int, *, has_prompts: bool) -> int:
-        """How many more rows the captured size that would run so many holds; 0 where none would."""
-        size = self._captured_rows(num_rows, has_prompts)
-        return 0 if size is None else size - num_rows
+    def sizes_in_use(self, *, has_prompts: bool) -> tuple[int, ...]:
+        """Rising sizes that steps run in; more rows than the last run eagerly."""
+        return self._sizes.prompt_rows if has_prompts else self._in_use
 
     def verify(self, num_rows: int, num_requests: int, *, has_prompts: bool) -> StepShape:
         """Run the step of the inputs, of at most `num_rows`; returns the shape that ran."""
@@ -188,17 +187,12 @@ class StepGraphs:
     def _captured_step(
         self, num_rows: int, num_requests: int, has_prompts: bool
     ) -> StepShape | None:
-        size = self._captured_rows(num_rows, has_prompts)
+        size = _at_least(self.sizes_in_use(has_prompts=has_prompts), num_rows)
         if size is None:
             return None
         is_alone = num_requests == 1 and not has_prompts and size <= self._step.max_query_len
         requests = 1 if is_alone else min(size, self._step.sizes.max_requests)
         return self._step_shape(size, requests, has_prompts)
-
-    def _captured_rows(self, num_rows: int, has_prompts: bool) -> int | None:
-        """The size that runs so many rows; None where they run eagerly."""
-        size = _at_least(self._sizes.prompt_rows if has_prompts else self._sizes.rows, num_rows)
-        return size if size is None or has_prompts else self._cheapest.get(size, size)
 
     def _rows_of_one(self) -> tuple[int, ...]:
         """Sizes that are captured for a single decoding request besides, whose rows they all are.

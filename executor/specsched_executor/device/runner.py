@@ -21,6 +21,7 @@ from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
 from specsched_executor.engine.batch import StepBatch
 from specsched_executor.engine.drafting import Calibrations, NewDrafts
 from specsched_executor.engine.fallback import Allowance
+from specsched_executor.engine.filling import budget_of_size
 from specsched_executor.engine.logprobs import are_finite
 from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import PassOutcome
@@ -138,16 +139,17 @@ class DeviceRunner:
         )
 
     def _budget(self, batch: StepBatch, allowance: Allowance) -> int:
-        """That of the plan, and rows that would be padding otherwise.
-
-        Depends on rows that are no drafts and on the plan, never on the drafts that are there.
-        """
+        """That of the plan, fitted to the captured size that runs the step where it wants that."""
         slots, budget = batch.slot_ids, allowance.budget
         if not allowance.fills_size or self._columns.wants_logprobs[slots].any():
             return budget
         has_prompts = not self._columns.is_anchor_on_device[slots].all()
-        num_rows = batch.num_other_tokens + budget
-        return budget + self._graphs.num_rows_left(num_rows, has_prompts=has_prompts)
+        return budget_of_size(
+            budget,
+            batch.num_other_tokens,
+            allowance.planned_other_tokens,
+            self._graphs.sizes_in_use(has_prompts=has_prompts),
+        )
 
     def _draws(self, batch: StepBatch) -> bool:
         """Whether any draft is drawn from a distribution, rather than the likeliest."""

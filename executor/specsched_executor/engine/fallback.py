@@ -52,8 +52,9 @@ class FallbackPolicy:
 class Allowance:
     """What a step may verify, and how long the drafts made at its end are.
 
-    fairness: alpha of specsched_protocol.fairness. fills_size: whether rows that a captured size
-    leaves over take drafts beyond the budget. `fallback` is None where a decision said so.
+    fairness: alpha of specsched_protocol.fairness. fills_size: whether the budget is fitted to the
+    captured size that runs the step. planned_other_tokens: rows that are no drafts, as many as the
+    decision counted on; None where it is not known. `fallback` is None where a decision said so.
     """
 
     budget: int
@@ -62,6 +63,7 @@ class Allowance:
     fallback: FallbackReason | None = None
     fairness: float = 0.0
     fills_size: bool = False
+    planned_other_tokens: int | None = None
 
 
 class FallbackState:
@@ -79,7 +81,12 @@ class FallbackState:
         self._next_draft_tokens = max_draft_tokens
         self._fairness = 0.0
 
-    def decided(self, decision: StepDecision, num_expected_drafts: int) -> Allowance:
+    def decided(
+        self,
+        decision: StepDecision,
+        num_expected_drafts: int,
+        planned_other_tokens: int | None = None,
+    ) -> Allowance:
         """Carry out a decision, and remember it as a share of the drafts expected then."""
         next_draft_tokens = min(decision.next_draft_tokens, self._max_draft_tokens)
         if num_expected_drafts > 0:
@@ -93,6 +100,7 @@ class FallbackState:
             next_draft_tokens,
             fairness=decision.fairness,
             fills_size=bool(decision.flags & FILL_SIZE_FLAG),
+            planned_other_tokens=planned_other_tokens,
         )
 
     @property

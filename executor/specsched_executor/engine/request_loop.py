@@ -137,7 +137,9 @@ class RequestLoop(ABC):
         num_expected = self._num_expected_drafts(batch)
         if not isinstance(answer, FallbackReason):
             self._counters.num_planned_steps += batch.num_drafts > 0
-            return self._fallback.decided(self._within_rows(answer, batch), num_expected)
+            within = self._within_rows(answer, batch)
+            planned = None if self._asked is None else self._asked.num_other_tokens
+            return self._fallback.decided(within, num_expected, planned)
         if batch.num_drafts:
             self._counters.num_fallback_steps[answer] += 1
         wants_stand_in = self._fallback.wants_stand_in

@@ -64,8 +64,9 @@ class _DecisionFlagEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     prompt that came meanwhile, take the place of drafts.
     """
     DECISION_FLAG_FILL_SIZE: _DecisionFlag.ValueType  # 9
-    """Where a captured size of more rows than the step has runs it, the rows left over are to take
-    further drafts, beyond the budget: they cost nothing.
+    """The budget is to be fitted to the captured size that runs the step: rows left over take further
+    drafts, for they cost nothing; and where more rows came than the plan counted on and reach a
+    little into the next size, drafts make room.
     """
 
 class DecisionFlag(_DecisionFlag, metaclass=_DecisionFlagEnumTypeWrapper): ...
@@ -90,8 +91,9 @@ DECISION_FLAG_ROWS_BOUND: DecisionFlag.ValueType  # 8
 prompt that came meanwhile, take the place of drafts.
 """
 DECISION_FLAG_FILL_SIZE: DecisionFlag.ValueType  # 9
-"""Where a captured size of more rows than the step has runs it, the rows left over are to take
-further drafts, beyond the budget: they cost nothing.
+"""The budget is to be fitted to the captured size that runs the step: rows left over take further
+drafts, for they cost nothing; and where more rows came than the plan counted on and reach a
+little into the next size, drafts make room.
 """
 Global___DecisionFlag: _TypeAlias = DecisionFlag  # noqa: Y015
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,16 @@ class Machine:
         context = self.truth.context_ms_per_token * context_tokens
         return float(rows + context + draft_ms(self.truth, num_sampling, drafts))
 
-    def num_rows_left(self, num_rows: int) -> int:
-        """Rows by which the captured size that runs so many exceeds them: the cheapest that is
-        large enough, the smallest of equals."""
-        sizes = [size for size in sorted(self.model.verify) if num_rows <= size]
-        if not 0 < num_rows <= self.model.capture_limit:
-            return 0
-        return min(sizes, key=lambda size: self.model.verify[size][0]) - num_rows
+    @cached_property
+    def sizes_in_use(self) -> tuple[int, ...]:
+        """Captured sizes that steps run in: the cheapest that is large enough, the smallest of
+        equals."""
+        captured = [size for size in sorted(self.model.verify) if size <= self.model.capture_limit]
+        in_use: list[int] = []
+        for size in reversed(captured):
+            if not in_use or self.model.verify[size][0] <= self.model.verify[in_use[-1]][0]:
+                in_use.append(size)
+        return tuple(reversed(in_use))
 
     def noise_factors(self, seed: int) -> Iterator[float]:
         """By what the time of each step is multiplied, without end."""

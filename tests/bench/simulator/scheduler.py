@@ -48,13 +48,14 @@ class Variant:
 class Plan:
     """A decision and the length of the drafts made at the end of its step.
 
-    bound_other_tokens: T that it counted on, where rows beyond it take the place of drafts.
-    fills_size: whether rows that a captured size leaves over take drafts beyond the budget.
+    num_other_tokens: T that it counted on. bounds_rows: whether rows beyond it take the place of
+    drafts. fills_size: whether the budget is fitted to the captured size that runs the step.
     """
 
     step: StepPlan
     next_draft_tokens: int
-    bound_other_tokens: int | None = None
+    num_other_tokens: int
+    bounds_rows: bool = False
     fills_size: bool = False
 
 
@@ -98,8 +99,13 @@ class Scheduler:
             step = step._replace(confidence=confidence)
         decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
         flags = row_flags(self.rule.code)
-        bound = step.num_other_tokens if flags & DecisionFlags.ROWS_BOUND else None
-        return Plan(decided, length, bound, bool(flags & DecisionFlags.FILL_SIZE))
+        return Plan(
+            decided,
+            length,
+            step.num_other_tokens,
+            bounds_rows=bool(flags & DecisionFlags.ROWS_BOUND),
+            fills_size=bool(flags & DecisionFlags.FILL_SIZE),
+        )
 
     def learn(self, report: StepReport) -> None:
         """Read the report of a finished step."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from specsched_executor.engine.batch import StepBatch
+from specsched_executor.engine.filling import budget_of_size
 from specsched_executor.engine.forecast import DraftForecast
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
@@ -86,7 +87,7 @@ class Executor:
         context = int(slots.context()[sampling].sum())
         plan = self._plan
         if plan is None:
-            plan = Plan(StepPlan(0, NO_CAP, 1, 0, 0, 0, 0.0, 0.0), self._full_length)
+            plan = Plan(StepPlan(0, NO_CAP, 1, 0, 0, 0, 0.0, 0.0), self._full_length, 0)
         verified = self._verify(sampling, plan, num_other)
         self._plan = self._ask(step_id + 1, sampling, chunk, plan)
         slots.waiting_tokens -= chunk
@@ -138,17 +139,18 @@ class Executor:
         self._observe_drafts(sampling, present)
         confidence = self.workload.recordings.confidence[slots.draft_row[sampling]]
         budget = plan.step.budget
-        if plan.bound_other_tokens is not None:
-            budget = max(0, budget - max(0, num_other - plan.bound_other_tokens))
+        if plan.bounds_rows:
+            budget = max(0, budget - max(0, num_other - plan.num_other_tokens))
         if plan.fills_size:
-            budget += self._num_rows_left(num_other + budget)
+            sizes = self._sizes_in_use()
+            budget = budget_of_size(budget, num_other, plan.num_other_tokens, sizes)
         budget = min(budget, room)
         return rank_drafts(confidence, present, weight, budget, plan.step.max_verify_len)
 
-    def _num_rows_left(self, num_rows: int) -> int:
+    def _sizes_in_use(self) -> list[int]:
         """Captured are sizes up to a full verification of all requests, as in an executor."""
         most = self.workload.concurrency * (self._full_length + 1)
-        return self.machine.num_rows_left(num_rows) if num_rows <= most else 0
+        return [size for size in self.machine.sizes_in_use if size <= most]
 
     def _observe_drafts(self, sampling: Ints, present: Ints) -> None:
         """Learn how often a request without a draft brings one, as an executor does."""
