@@ -21,9 +21,10 @@ class Part(BaseModel):
     """One sweep; the options are those of `specsched bench sweep`.
 
     prompts: files whose lines are taken in turn, relative to the checkout. max_seconds: of the
-    sweep. fixed: draft lengths; none: all. scheduler_options: of the scheduler that decides; where
-    they differ from those of the part before, another one is started, which has learned nothing.
-    {output} in them is the folder of all results.
+    sweep. settle_seconds, half_width: None: as the command has it. fixed: draft lengths; none: all.
+    scheduler_options: of the scheduler that decides; where they differ from those of the part
+    before, another one is started, which has learned nothing. {output} in them is the folder of all
+    results.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,9 @@ class Part(BaseModel):
     temperature: float = Field(1.0, ge=0)
     max_tokens: int = Field(128, ge=2)
     round_seconds: float = Field(1.0, gt=0)
+    settle_seconds: float | None = Field(None, ge=0)
+    half_width: float | None = Field(None, gt=0)
+    every_setting: bool = False
     clients: int = Field(1, ge=1)
     fixed: tuple[int, ...] = ()
     against: tuple[str, ...] = ()
@@ -55,10 +59,13 @@ class Part(BaseModel):
             *("policy", "min_repeats", "max_repeats"),
         ):
             options += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
+        for name in ("settle_seconds", "half_width", "seed"):
+            if (value := getattr(self, name)) is not None:
+                options += [f"--{name.replace('_', '-')}", str(value)]
         for name in ("concurrency", "fixed", "against"):
             for value in getattr(self, name):
                 options += [f"--{name}", str(value)]
-        return options + (["--seed", str(self.seed)] if self.seed is not None else [])
+        return [*options, "--every-setting"] if self.every_setting else options
 
     def options_of_scheduler(self, output: Path) -> tuple[str, ...]:
         """For the scheduler that decides; `output` is the folder of all results."""

@@ -48,23 +48,33 @@ def policy_in_force(scheduler: SchedulerProcess) -> str:
         return client.status().policy.name
 
 
+def sweep_command(
+    scheduler: SchedulerProcess,
+    executor: ExecutorProcess,
+    folder: Path,
+    num_repeats: int,
+    *options: str,
+) -> list[str]:
+    prompts = folder.parent / "prompts.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"turns": [text]}) + "\n" for text in ("Count to 9.", "Say a, b, c."))
+    )
+    return [
+        COMMAND, "bench", "sweep", "--prompts", str(prompts), "--output", str(folder),
+        "--target", executor.target, "--scheduler", scheduler.target,
+        "--concurrency", "2", "--fixed", "3", "--min-repeats", str(num_repeats),
+        "--max-repeats", str(num_repeats),
+        "--max-tokens", str(NUM_TOKENS), "--ignore-eos", "--json", *options,
+    ]  # fmt: skip
+
+
 @pytest.mark.timeout(1200)
 def test_sweep_goes_on_after_an_interrupt(
     processes: tuple[SchedulerProcess, ExecutorProcess], tmp_path: Path
 ) -> None:
     scheduler, executor = processes
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(
-        "".join(json.dumps({"turns": [text]}) + "\n" for text in ("Count to 9.", "Say a, b, c."))
-    )
     folder = tmp_path / "sweep"
-    command = [
-        COMMAND, "bench", "sweep", "--prompts", str(prompts), "--output", str(folder),
-        "--target", executor.target, "--scheduler", scheduler.target,
-        "--concurrency", "2", "--fixed", "3", "--min-repeats", str(NUM_REPEATS),
-        "--max-repeats", str(NUM_REPEATS),
-        "--max-tokens", str(NUM_TOKENS), "--num-requests", "2", "--ignore-eos", "--json",
-    ]  # fmt: skip
+    command = sweep_command(scheduler, executor, folder, NUM_REPEATS, "--num-requests", "2")
     state = folder / "state.jsonl"
     interrupted = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -109,3 +119,21 @@ def test_sweep_goes_on_after_an_interrupt(
     )
     assert "throughput" in compared.stdout
     assert (folder / "budget.svg").exists()
+
+
+@pytest.mark.timeout(1200)
+def test_steady_rounds_are_measured_as_long_as_asked(
+    processes: tuple[SchedulerProcess, ExecutorProcess], tmp_path: Path
+) -> None:
+    folder = tmp_path / "sweep"
+    options = ("--round-seconds", "1", "--settle-seconds", "0.1", "--clients", "2")
+    command = sweep_command(*processes, folder, 4, *options)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    (result,) = json.loads(done.stdout)["results"]
+    for each in result["variants"].values():
+        assert [one["elapsed_s"] for one in each["rounds"]] == pytest.approx([1.0] * 4)
+        assert all(one["num_output_tokens"] > 0 for one in each["rounds"])
+    repeats = list(map(json.loads, (folder / "state.jsonl").read_bytes().splitlines()[1:]))
+    for repeat in repeats:
+        begun = [one["window"]["num_requests"] for one in repeat["rounds"].values()]
+        assert repeat["num_requests"] == max(begun) >= 2

@@ -21,6 +21,8 @@ concurrency = [1, 8]
 fixed = [2]
 max_seconds = 30
 seed = 3
+half_width = 0.02
+every_setting = true
 """
 
 
@@ -38,7 +40,10 @@ def test_a_part_is_a_sweep_over_prompts_in_turn(tmp_path):
         "1",
         "8",
     ]
-    assert options[-2:] == ["--seed", "3"]
+    assert options[options.index("--seed") + 1] == "3"
+    assert options[options.index("--half-width") + 1] == "0.02"
+    assert "--settle-seconds" not in options
+    assert options[-1] == "--every-setting"
     prompts = (tmp_path / "out" / "prompts.jsonl").read_text().splitlines()
     chat, code = (
         (ROOT / "tests" / "bench" / "prompts" / f"{kind}.jsonl").read_text().splitlines()

@@ -27,16 +27,15 @@ class BorrowedPolicy:
 
         Raises SpecschedError where it refuses, and where somebody else set another one meanwhile.
         """
-        await self.require_own()
+        self.require_own((await self._scheduler.status()).policy)
         # A change that was begun is carried out: otherwise nobody knew whose policy is in force.
         self._change = asyncio.create_task(self._set(policy))
         await asyncio.shield(self._change)
 
-    async def require_own(self) -> None:
-        """Raise InvalidRequestError unless the policy is still the one that was set last."""
+    def require_own(self, present: PolicySpec) -> None:
+        """Raise InvalidRequestError unless the policy in force is the one that was set last."""
         if self._own is None or self._found is None:
             return
-        present = (await self._scheduler.status()).policy
         if present != self._own:
             raise InvalidRequestError(
                 f"the policy was set to {policy_text(present)} by somebody else while"

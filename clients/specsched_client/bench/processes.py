@@ -6,20 +6,23 @@ import asyncio
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
 from specsched_client._async_client import AsyncClient
 from specsched_client._errors import ConnectionFailedError, ServerError, SpecschedError
 
-from .sender import Workload
+from .round import first_error
+from .sender import SteadyTimes, Workload
 from .steady import UserLog, Users, run_users, shares_of
 
 __all__ = ["ClientProcesses"]
 
-_EXHAUSTED = "exhausted"
 _STOP = "stop"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,42 +79,43 @@ class ClientProcesses:
             process.terminate()
             process.join()
 
-    async def run(self, num_users: int, work: Workload) -> list[UserLog]:
+    async def run(self, num_users: int, work: Workload, times: SteadyTimes) -> list[UserLog]:
         """A steady round. Raises SpecschedError."""
-        shares = shares_of(num_users, work.num_requests, len(self._connections))
+        shares = shares_of(num_users, len(self._connections))
         busy = self._connections[: len(shares)]
         for connection, users in zip(busy, shares, strict=True):
             connection.send(_Job(users, work))
-        receiving = [asyncio.create_task(_receive(each)) for each in busy]
-        for task in receiving:
-            # A measurement that is interrupted asks for none of them.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            # The first that has anything to say has run out of requests, or failed.
-            await asyncio.wait(receiving, return_when=asyncio.FIRST_COMPLETED)
+            ready_s = max(await _all_of([_receive(each, float) for each in busy]))
+            logs = asyncio.ensure_future(_all_of([_receive(each, UserLog) for each in busy]))
+            # A measurement that is interrupted asks for none of them.
+            logs.add_done_callback(lambda done: done.cancelled() or done.exception())
+            # Who has anything to say before the end has failed.
+            await asyncio.wait([logs], timeout=max(0.0, times.end_s(ready_s) - time.monotonic()))
         finally:
             for connection in busy:
                 with contextlib.suppress(OSError):
                     connection.send(_STOP)
-        return [await _log_of(each, task) for each, task in zip(busy, receiving, strict=True)]
+        return await logs
 
 
-async def _log_of(connection: Connection, receiving: asyncio.Task[object]) -> UserLog:
-    answer = await receiving
-    if answer == _EXHAUSTED:
-        answer = await _receive(connection)
-    if isinstance(answer, _Failure):
-        raise answer.error()
-    if not isinstance(answer, UserLog):
-        raise ServerError(f"a client process answered {answer!r}")
-    return answer
+async def _all_of(receiving: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """What each receives; the first error ends the waiting for all."""
+    async with first_error(), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in receiving]
+    return [task.result() for task in tasks]
 
 
-async def _receive(connection: Connection) -> object:
+async def _receive(connection: Connection, kind: type[_T]) -> _T:
     try:
-        return await asyncio.to_thread(connection.recv)
+        answer = await asyncio.to_thread(connection.recv)
     except (EOFError, OSError):
         raise ServerError("a client process of this measurement ended") from None
+    if isinstance(answer, _Failure):
+        raise answer.error()
+    if not isinstance(answer, kind):
+        raise ServerError(f"a client process answered {answer!r}")
+    return answer
 
 
 # ===================== In the process =====================
@@ -123,9 +127,9 @@ class _OtherProcesses:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def tell_exhausted(self) -> None:
+    def tell_ready(self, ready_s: float) -> None:
         """See Others."""
-        self._connection.send(_EXHAUSTED)
+        self._connection.send(ready_s)
 
     async def wait_for_end(self) -> None:
         """See Others."""

@@ -54,8 +54,9 @@ class ProgressBar:
         self._bar.stop()
 
     def begin(self, title: str, num_requests: int) -> None:
-        """A round begins."""
-        self._bar.update(self._round, description=title, total=num_requests, completed=0)
+        """A round begins; num_requests: 0: nobody knows how many."""
+        total = num_requests or None
+        self._bar.update(self._round, description=title, total=total, completed=0)
 
     def advance(self) -> None:
         """A request ended."""

@@ -22,7 +22,8 @@ __all__ = ["LoadResult", "Report", "load_result"]
 class LoadResult:
     """One load: name of each variant -> its rounds, its summary, its ratio to the first variant.
 
-    The ratio is of tokens per second, repeat by repeat; the first variant has none.
+    The ratio is of tokens per second, repeat by repeat; the first variant has none. Variants that
+    were not measured to the end have fewer rounds: the first ones.
     """
 
     load: Load
@@ -44,8 +45,13 @@ def load_result(load: Load, rounds: Mapping[str, Sequence[RoundResult]]) -> Load
         load=load,
         rounds=rounds,
         summaries={name: summarise(each) for name, each in rounds.items()},
-        ratios={name: paired_ratio(speeds[name], speeds[baseline]) for name in others},
+        ratios={name: _ratio(speeds[name], speeds[baseline]) for name in others},
     )
+
+
+def _ratio(speeds: Sequence[float], baseline: Sequence[float]) -> Ratio:
+    num_pairs = min(len(speeds), len(baseline))
+    return paired_ratio(speeds[:num_pairs], baseline[:num_pairs])
 
 
 @dataclass(frozen=True, slots=True)

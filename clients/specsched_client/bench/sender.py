@@ -14,7 +14,23 @@ from specsched_client._types import Delta
 
 from .records import RequestRecord
 
-__all__ = ["Sender", "Workload"]
+__all__ = ["Sender", "SteadyTimes", "Workload"]
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyTimes:
+    """settle_s: from when every user has its first token to the window. window_s: its length."""
+
+    settle_s: float
+    window_s: float
+
+    def start_s(self, ready_s: float) -> float:
+        """When the window begins, for users that had their first tokens at `ready_s`."""
+        return ready_s + self.settle_s
+
+    def end_s(self, ready_s: float) -> float:
+        """When it ends."""
+        return self.start_s(ready_s) + self.window_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +38,8 @@ class Workload:
     """The requests of a round: request i has prompt i, wrapping around, seed `seed + i` or none.
 
     Seeded answers are repeatable, at temperatures above 0 at the price of accepted drafts.
-    first_index: where this round begins in that order. is_steady: it is run as `steady.py` does.
+    first_index: where this round begins in that order. steady: of a round that is run as
+    `steady.py` does, which has as many requests as it gets to; None: a whole round.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -31,7 +48,7 @@ class Workload:
     seed: int | None = None
     timeout_s: float | None = None
     first_index: int = 0
-    is_steady: bool = False
+    steady: SteadyTimes | None = None
 
     def prompt(self, index: int) -> Sequence[int]:
         """Token ids of request `index` of the round."""
@@ -64,10 +81,12 @@ class Sender:
         self._on_tokens = on_tokens
         self.records: list[RequestRecord] = []
 
-    async def send(self, index: int, start_s: float, sampling: Sampling | None = None) -> None:
+    async def send(
+        self, index: int, start_s: float, sampling: Sampling | None = None
+    ) -> RequestRecord:
         """Send request `index` and read its answer to the end. sampling: None: as its work says.
 
-        A request that fails is recorded. Raises ConnectionFailedError where nobody answers any
+        A request that fails is recorded too. Raises ConnectionFailedError where nobody answers any
         more.
         """
         answer = _Answer(index, start_s)
@@ -88,8 +107,10 @@ class Sender:
             raise
         except SpecschedError as error:
             answer.error = str(error)
-        self.records.append(answer.record())
+        record = answer.record()
+        self.records.append(record)
         self._on_end()
+        return record
 
 
 class _Answer:

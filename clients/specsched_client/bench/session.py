@@ -22,7 +22,7 @@ from .records import RequestRecord
 from .round import run_round
 from .sender import Workload
 from .server_facts import ExecutorFacts, ask_executor
-from .steady import Nobody, Window, run_users, shares_of, steady_round
+from .steady import Alone, Window, run_users, shares_of, steady_round
 from .summary import RoundResult
 
 __all__ = ["NoProgress", "Progress", "Session", "Variant"]
@@ -45,7 +45,7 @@ class Progress(Protocol):
     """Is told how far a measurement is."""
 
     def begin(self, title: str, num_requests: int) -> None:
-        """A round begins."""
+        """A round begins; num_requests: 0: nobody knows how many."""
 
     def advance(self) -> None:
         """A request ended."""
@@ -195,16 +195,14 @@ class Session:
         before = await read_counters(client)
         records, window = await self._send(variant.target, load, work)
         after = await read_counters(client)
-        if self._policy is not None:
-            await self._policy.require_own()
-        status = None
-        if variant.is_scheduled and self._scheduler is not None:
-            status = await self._scheduler.status()
+        status = await self._scheduler.status() if self._scheduler is not None else None
+        if self._policy is not None and status is not None:
+            self._policy.require_own(status.policy)
         return RoundResult(
             repeat=repeat,
             records=tuple(records),
             counted=counted_between(before, after),
-            plan_latency=plan_latency(status),
+            plan_latency=plan_latency(status if variant.is_scheduled else None),
             load_average=os.getloadavg()[0],
             window=window,
         )
@@ -212,16 +210,16 @@ class Session:
     async def _send(
         self, target: str, load: Load, work: Workload
     ) -> tuple[Sequence[RequestRecord], Window | None]:
-        if not work.is_steady:
-            client = self._clients[target]
+        client, times = self._clients[target], work.steady
+        if times is None:
             return await run_round(client, load, work, self._progress.advance), None
         if not isinstance(load, ClosedLoop):
             raise InvalidRequestError(f"{load}: accepted for steady rounds: a closed loop")
         processes = self._processes.get(target)
         if processes is not None:
-            logs = await processes.run(load.concurrency, work)
+            logs = await processes.run(load.concurrency, work, times)
         else:
-            (users,) = shares_of(load.concurrency, work.num_requests, 1)
-            logs = [await run_users(self._clients[target], users, work, Nobody())]
-        ran = steady_round(logs)
+            (users,) = shares_of(load.concurrency, 1)
+            logs = [await run_users(client, users, work, Alone(times))]
+        ran = steady_round(logs, times)
         return ran.records, ran.window

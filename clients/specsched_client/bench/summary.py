@@ -36,6 +36,13 @@ class RoundResult:
         return max(r.end_s for r in self.records) - min(r.start_s for r in self.records)
 
     @property
+    def duration_s(self) -> float:
+        """All that it took: of a steady round, filling up as well."""
+        if self.window is not None:
+            return self.window.end_s - self.window.begun_s
+        return self.elapsed_s
+
+    @property
     def num_output_tokens(self) -> int:
         """Tokens that came, of failed requests too; of a steady round, those in the window."""
         if self.window is not None:

@@ -52,15 +52,17 @@ def test_an_interval_that_tells_nothing_is_not_shown(high: float | None, shown: 
     assert ratio_text(Ratio(2, 0.64, low, high)) == shown
 
 
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
 @pytest.mark.parametrize("num_pairs", [2, 4, 40])
-def test_the_interval_covers_the_true_ratio_as_often_as_it_says(num_pairs: int):
+def test_the_interval_covers_the_true_ratio_as_often_as_it_says(num_pairs: int, confidence: float):
     generator = np.random.default_rng(num_pairs)
     covered = 0
     for _ in range(1000):
         noise = generator.normal(0, 0.1, size=num_pairs)
-        ratio = paired_ratio([1.2 * math.exp(n) for n in noise], [1.0] * num_pairs)
+        values = [1.2 * math.exp(n) for n in noise]
+        ratio = paired_ratio(values, [1.0] * num_pairs, confidence=confidence)
         covered += ratio.low <= 1.2 <= ratio.high
-    assert 0.93 <= covered / 1000 <= 0.97
+    assert abs(covered / 1000 - confidence) <= 3 * math.sqrt(confidence * (1 - confidence) / 1000)
 
 
 def record(index: int, start: float, first: float, end: float, tokens: int) -> RequestRecord:

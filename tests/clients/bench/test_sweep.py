@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ from specsched_client import ConnectionFailedError, InvalidRequestError, Samplin
 from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.prompts import BenchPrompt
 from specsched_client.bench.report import LoadResult
-from specsched_client.bench.sender import Workload
+from specsched_client.bench.sender import SteadyTimes, Workload
+from specsched_client.bench.session import Variant
+from specsched_client.bench.steady import Window
+from specsched_client.bench.summary import RoundResult
 from specsched_client.bench.sweep.plan import SweepPlan
-from specsched_client.bench.sweep.run import Sweep
+from specsched_client.bench.sweep.run import Sweep, judge_rounds
 from specsched_client.bench.sweep.state import SweepState
-from specsched_client.bench.sweep.verdict import Verdict, judge
+from specsched_client.bench.sweep.verdict import Verdict
 from specsched_protocol.v1 import scheduler_pb2
 
 from tests.clients.bench.known_server import TARGET, KnownServer
@@ -66,8 +69,7 @@ def sweep(server: KnownServer, directory: Path, **options: Any) -> list[LoadResu
 
 
 def verdict(result: LoadResult) -> Verdict:
-    speeds = {name: [one.tokens_per_s for one in each] for name, each in result.rounds.items()}
-    return judge(speeds, "throughput")
+    return judge_rounds(plan(), result.rounds)
 
 
 def fail_after(num_requests: int, error: Exception) -> Callable[[], None]:
@@ -117,6 +119,26 @@ def test_noise_is_met_with_repeats_up_to_the_cap(
     assert (capped.num_repeats, capped.half_width > 0.015) == (64, True)
 
 
+def test_settings_clearly_behind_are_measured_no_further(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = {"concurrency": (1,), "half_width": 0.001}
+    server = KnownServer(monkeypatch, SPEEDS, 0.01)
+    (raced,) = sweep(server, tmp_path / "race", **options)
+    found = verdict(raced)
+    assert found.behind == ("off", "fixed(1)")
+    num_rounds = {name: len(each) for name, each in raced.rounds.items()}
+    assert num_rounds["fixed(2)"] == num_rounds["throughput"] == found.num_repeats == 16
+    assert num_rounds["off"] == 4  # by 40 %, at the first look
+    assert found.ratios["off"].num_pairs == 4
+    assert len(server.titles) == len(SPEEDS) + sum(num_rounds.values())
+    (whole,) = sweep(
+        KnownServer(monkeypatch, SPEEDS, 0.01), tmp_path / "all", every_setting=True, **options
+    )
+    assert {len(each) for each in whole.rounds.values()} == {16}
+    assert judge_rounds(plan(every_setting=True), whole.rounds).behind == ()
+
+
 def test_an_interrupted_sweep_ends_like_one_that_was_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -136,6 +158,7 @@ def test_an_interrupted_sweep_ends_like_one_that_was_not(
     assert num_interruptions >= 2
     for ours, whole in zip(map(verdict, resumed), map(verdict, undisturbed), strict=True):
         assert 4 <= ours.num_repeats == whole.num_repeats
+        assert ours.behind == whole.behind
         assert ours.best_static.chosen == whole.best_static.chosen
         assert asdict(ours.best_static.ratio) == pytest.approx(asdict(whole.best_static.ratio))
 
@@ -187,6 +210,53 @@ def test_a_load_without_a_block_of_repeats_is_left_out_and_finished_later(
     assert len(sweep(KnownServer(monkeypatch, SPEEDS), tmp_path)) == 2
 
 
+class SteadySession:
+    """Rounds in which each setting gets through a number of requests of its own."""
+
+    def __init__(self, num_requests: Mapping[str, int]) -> None:
+        self.asked: list[tuple[tuple[str, ...], Workload]] = []
+        self._num_requests = num_requests
+
+    async def warm_up(self, variants: Sequence[Variant], load: ClosedLoop, work: Workload) -> None:
+        assert [variant.name for variant in variants] == ["throughput"]
+
+    async def run_repeat(
+        self, variants: Sequence[Variant], load: ClosedLoop, work: Workload, repeat: int, title: str
+    ) -> dict[str, RoundResult]:
+        self.asked.append((tuple(variant.name for variant in variants), work))
+        return {
+            variant.name: RoundResult(
+                repeat,
+                records=(),  # none has to end in the window
+                counted=None,
+                plan_latency=None,
+                load_average=0.0,
+                window=Window(1.0, 1.5, 3.5, int(SPEEDS[variant.name]), num_requests),
+            )
+            for variant in variants
+            for num_requests in (self._num_requests[variant.name] + repeat,)
+        }
+
+
+def test_steady_rounds_go_on_behind_the_furthest_one_of_the_repeat_before(tmp_path: Path) -> None:
+    session = SteadySession({"off": 5, "fixed(1)": 9, "fixed(2)": 7, "throughput": 8})
+    chosen = plan(
+        concurrency=(1,), num_requests=None, round_seconds=2.0, half_width=1e-9, max_repeats=8
+    )
+    work = Workload([[1, 2]], 0, chosen.sampling)
+
+    async def measure() -> list[LoadResult]:
+        with SweepState.open(tmp_path / "state.jsonl", IDENTITY, NAMES) as state:
+            return await Sweep(chosen, chosen.variants(2), session, work, state).run()
+
+    for _ in range(2):  # the second one finds all in the file
+        (result,) = asyncio.run(measure())
+        assert result.summaries["off"].num_requests == 0
+        assert verdict(result).ratios["off"].mean == pytest.approx(1.5)
+    assert [each.first_index for _, each in session.asked] == [0, 9, 19, 30]
+    assert {each.steady for _, each in session.asked} == {SteadyTimes(0.3, 2.0)}
+
+
 # ===================== The file =====================
 
 
@@ -208,11 +278,14 @@ def test_other_servers_and_settings_are_refused_by_name(tmp_path: Path) -> None:
         pytest.raises(InvalidRequestError, match="another sweep is writing it"),
     ):
         SweepState.open(file, IDENTITY, NAMES).__enter__()
-    file.write_text('{"format": 1, "model": "tiny", "k": 2}\n')
+    file.write_text('{"format": 2, "model": "tiny", "k": 2}\n')
     with pytest.raises(InvalidRequestError, match="another sweep: k is 2, here 3"):
         SweepState.open(file, {**IDENTITY, "k": 3}, NAMES).__enter__()
-    file.write_text('{"format": 1, "model": "tiny", "k": 2}\nnonsense\n')
+    file.write_text('{"format": 2, "model": "tiny", "k": 2}\nnonsense\n')
     with pytest.raises(InvalidRequestError, match="line 2: no finished repeat: Invalid JSON"):
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
+    file.write_text('{"format": 1, "model": "tiny", "k": 2}\n')
+    with pytest.raises(InvalidRequestError, match="another sweep: format is 1, here 2"):
         SweepState.open(file, IDENTITY, NAMES).__enter__()
     file.write_text("[]\n")
     with pytest.raises(InvalidRequestError, match="it holds no sweep"):
@@ -280,6 +353,19 @@ def test_a_spoilt_repeat_is_refused_by_its_line(
     assert file.read_text() == spoilt
 
 
+def test_a_setting_that_left_the_race_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sweep(KnownServer(monkeypatch, SPEEDS, 0.01), tmp_path, concurrency=(1,), half_width=0.001)
+    file = tmp_path / "state.jsonl"
+    header, *repeats = map(json.loads, file.read_text().splitlines())
+    assert "off" not in repeats[4]["rounds"]
+    repeats[5]["rounds"]["off"] = {**repeats[3]["rounds"]["off"], "repeat": 5}
+    file.write_text("".join(json.dumps(line) + "\n" for line in (header, *repeats)))
+    with pytest.raises(InvalidRequestError, match=r"line 7: rounds of .*, off; accepted: one of"):
+        SweepState.open(file, IDENTITY, NAMES).__enter__()
+
+
 # ===================== The plan =====================
 
 
@@ -302,6 +388,7 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
         ({"round_seconds": -1.0, "num_requests": None}, "--round-seconds -1.0; accepted: a finite"),
         ({"round_seconds": 1.0}, "--num-requests has no effect with --round-seconds"),
         ({"num_processes": 2}, "--clients has no effect without --round-seconds"),
+        ({"settle_seconds": 0.0}, "--settle-seconds has no effect without --round-seconds"),
         ({"max_seconds": 0.0}, "--max-seconds 0.0; accepted: a finite"),
         ({"timeout_s": math.nan}, "--timeout nan; accepted: a finite number above 0"),
         ({"fixed": (0,)}, "--fixed .*1 or more"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from specsched_client.bench.statistics import paired_ratio
 from specsched_client.bench.sweep.figure import draw_verdicts
-from specsched_client.bench.sweep.verdict import BLOCK, judge
+from specsched_client.bench.sweep.race import settings_behind
+from specsched_client.bench.sweep.verdict import BLOCK, Verdict, judge
 
 STATIC = ("off", *(f"fixed({k})" for k in range(1, 8)))
+EQUAL = dict.fromkeys(STATIC, 1.0)
 
 
 def test_each_half_is_compared_with_the_best_of_the_other():
@@ -39,13 +42,62 @@ def test_the_widest_interval_counts():
     assert judge({"a": steady, "ours": steady}, "ours").document(0.015)["is_precise"]
 
 
-def sampled(rng: np.random.Generator, num_repeats: int, noise: float) -> dict[str, list[float]]:
-    """All settings are equally fast; a repeat has a pace of its own, and noise on top of it."""
+def test_settings_out_of_the_race_keep_their_ratio_and_count_for_nothing_else():
+    steady = [1.0, 1.01] * 4
+    speeds = {"slow": [0.5, 0.7] * 2, "lucky": [9.0, 0.1] * 4, "good": steady, "ours": steady}
+    verdict = judge(speeds, "ours", ("slow", "lucky"))
+    assert verdict.best_static.chosen == ("good", "good")
+    assert verdict.half_width == pytest.approx(0.0)
+    assert verdict.ratios["slow"] == paired_ratio(steady[:4], speeds["slow"])
+    document = verdict.document(0.015)
+    assert (document["behind"], document["is_precise"]) == (["slow", "lucky"], True)
+    assert document["scheduled_to_static"]["slow"]["num_pairs"] == 4
+
+
+def test_who_is_behind():
+    fast = [1.0, 1.1, 0.9, 1.0]
+    speeds = {
+        "slow": [0.80, 0.88, 0.72, 0.81],
+        "near": [0.991, 1.0901, 0.8919, 0.991],  # not by more than 1 %
+        "unsure": [0.7, 1.1, 0.7, 1.0],
+        "fast": fast,
+        "ours": [0.1] * 4,  # what is proved never leaves
+    }
+    assert settings_behind(speeds, "ours", 4) == ("slow",)
+    assert settings_behind(speeds, "ours", 8) == settings_behind(speeds, "ours", None) == ()
+    # Who left stays out, were it the fastest.
+    left = {"left": [5.0] * 2, "fast": fast, "ours": fast}
+    for min_repeats in (4, 8, None):
+        assert settings_behind(left, "ours", min_repeats) == ("left",)
+
+
+def sampled(
+    rng: np.random.Generator,
+    num_repeats: int,
+    noise: float,
+    static: Mapping[str, float] = EQUAL,
+    ours: float = 1.0,
+) -> dict[str, list[float]]:
+    """A repeat has a pace of its own, and noise on top of it. static: setting -> its true speed."""
     pace = rng.normal(0, 0.1, num_repeats)
     return {
-        name: np.exp(pace + rng.normal(0, noise, num_repeats)).tolist()
-        for name in (*STATIC, "throughput")
+        name: (speed * np.exp(pace + rng.normal(0, noise, num_repeats))).tolist()
+        for name, speed in {**static, "throughput": ours}.items()
     }
+
+
+def measured(speeds: Mapping[str, Sequence[float]], race_from: int | None) -> tuple[Verdict, int]:
+    """The verdict of a sweep for 1.5 % by blocks, at most all repeats, and its number of rounds."""
+    seen: dict[str, list[float]] = {name: [] for name in speeds}
+    behind: tuple[str, ...] = ()
+    for begun in range(0, len(speeds["throughput"]), BLOCK):
+        for name in set(speeds) - set(behind):
+            seen[name] += speeds[name][begun : begun + BLOCK]
+        behind = settings_behind(seen, "throughput", race_from)
+        verdict = judge(seen, "throughput", behind)
+        if verdict.half_width <= 0.015:
+            break
+    return verdict, sum(map(len, seen.values()))
 
 
 def test_choosing_the_best_does_not_bias_its_ratio():
@@ -78,6 +130,39 @@ def test_intervals_cover_the_truth_when_repeats_go_on_until_they_are_narrow(nois
         ratio = verdict.best_static.ratio
         covered += ratio.low <= 1.0 <= ratio.high
     assert 0.90 <= covered / 400 <= 0.99
+
+
+LADDER = dict(zip(STATIC, (0.6, 0.8, 0.95, 0.98, 1.0, 0.99, 0.93, 0.85), strict=True))
+"""As static settings lie around the best one."""
+
+
+@pytest.mark.parametrize(
+    ("static", "saved"), [(EQUAL, 0.0), (LADDER, 0.4)], ids=["equal", "ladder"]
+)
+def test_a_race_saves_rounds_and_changes_no_verdict(static: Mapping[str, float], saved: float):
+    """The same repeats with and without it, of 2 % noise; the schedule is as fast as the best."""
+    rng = np.random.default_rng(3)
+    race, whole = [], []
+    for _ in range(150):
+        speeds = sampled(rng, 40, 0.02, static)
+        race.append(measured(speeds, BLOCK))
+        whole.append(measured(speeds, None))
+    bias, bias_of_whole = (mean_log_of_best(each) for each in (race, whole))
+    assert abs(bias - bias_of_whole) < 0.001
+    assert abs(bias) < 0.003
+    assert covers_1(race) >= covers_1(whole) - 0.03
+    assert sum("fixed(4)" in verdict.behind for verdict, _ in race) <= 3
+    num_rounds, num_of_whole = (sum(n for _, n in each) for each in (race, whole))
+    assert num_rounds <= (1 - saved) * num_of_whole
+
+
+def mean_log_of_best(sweeps: Sequence[tuple[Verdict, int]]) -> float:
+    return float(np.mean([math.log(verdict.best_static.ratio.mean) for verdict, _ in sweeps]))
+
+
+def covers_1(sweeps: Sequence[tuple[Verdict, int]]) -> float:
+    ratios = [verdict.best_static.ratio for verdict, _ in sweeps]
+    return float(np.mean([ratio.low <= 1.0 <= ratio.high for ratio in ratios]))
 
 
 def test_a_verdict_is_drawn_with_a_line_for_each_setting(tmp_path):

@@ -80,6 +80,14 @@ def sweep(
     max_repeats: Annotated[
         int, typer.Option(help="At most, precise or not; a multiple of 4.")
     ] = 40,
+    every_setting: Annotated[
+        bool,
+        typer.Option(
+            "--every-setting",
+            help="Measure every setting in every repeat. Default: after --min-repeats, no longer"
+            " those that are clearly slower than the fastest static one.",
+        ),
+    ] = False,
     num_requests: Annotated[
         int | None,
         typer.Option(min=1, help="Requests of a round. Default: one per prompt, or four per user."),
@@ -87,8 +95,16 @@ def sweep(
     round_seconds: Annotated[
         float | None,
         typer.Option(
-            help="Steady rounds of about so long: tokens count while all users are busy, and the"
-            " round ends there. Each repeat then takes the next prompts. Default: whole rounds."
+            help="Steady rounds: tokens count for so long while all users are busy, and the round"
+            " ends there. Each repeat then takes the next prompts. Default: whole rounds."
+        ),
+    ] = None,
+    settle_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="What does not count at the start of a steady round, once every user has a token."
+            " Default: 0.3.",
         ),
     ] = None,
     max_seconds: Annotated[
@@ -137,8 +153,10 @@ def sweep(
         half_width=half_width,
         min_repeats=min_repeats,
         max_repeats=max_repeats,
+        every_setting=every_setting,
         num_requests=num_requests,
         round_seconds=round_seconds,
+        settle_seconds=settle_seconds,
         num_processes=clients,
         max_seconds=max_seconds,
         max_tokens=max_tokens,

@@ -17,6 +17,7 @@ from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.machine import describe_machine, versions
 from specsched_client.bench.plan import BASELINE, require_timeout
 from specsched_client.bench.prompts import BenchPrompt, digest, read_prompts
+from specsched_client.bench.sender import SteadyTimes
 from specsched_client.bench.server_facts import ExecutorFacts, SchedulerFacts
 from specsched_client.bench.session import Variant
 from specsched_client.cli._discovery import find_scheduler
@@ -28,6 +29,7 @@ __all__ = ["OFF", "SweepPlan"]
 OFF: Final = "off"
 """The policy that speculates nothing; the drafter then drafts nothing, either."""
 _REQUESTS_PER_USER: Final = 4
+_SETTLE_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,11 @@ class SweepPlan:
 
     fixed: numbers of drafts; empty for all up to the executor's. num_requests: None for one per
     prompt, or four per user. half_width: of every ratio's interval, as a share of the ratio.
-    round_seconds: of steady rounds, about; None: whole rounds. num_processes: that send requests.
+    round_seconds: that count of a steady round; None: whole rounds. settle_seconds: of a steady
+    round, before those that count. num_processes: that send requests.
     max_seconds: after which no repeat is begun; None: as long as it takes. against: policies in
-    place of no speculation and fixed numbers of drafts.
+    place of no speculation and fixed numbers of drafts. every_setting: measure those that are
+    clearly behind as often as the others.
     """
 
     prompts: tuple[BenchPrompt, ...]
@@ -57,9 +61,11 @@ class SweepPlan:
     min_repeats: int
     max_repeats: int
     round_seconds: float | None = None
+    settle_seconds: float | None = None
     num_processes: int = 1
     max_seconds: float | None = None
     against: tuple[str, ...] = ()
+    every_setting: bool = False
 
     def __post_init__(self) -> None:
         for name, values in (("concurrency", self.concurrency), ("fixed", self.fixed)):
@@ -90,8 +96,13 @@ class SweepPlan:
             raise InvalidRequestError("--fixed has no effect with --against")
 
     def _check_rounds(self) -> None:
-        if self.round_seconds is None and self.num_processes > 1:
-            raise InvalidRequestError("--clients has no effect without --round-seconds")
+        if self.round_seconds is None:
+            for option, is_given in (
+                ("clients", self.num_processes > 1),
+                ("settle-seconds", self.settle_seconds is not None),
+            ):
+                if is_given:
+                    raise InvalidRequestError(f"--{option} has no effect without --round-seconds")
         if self.round_seconds is not None and self.num_requests is not None:
             raise InvalidRequestError("--num-requests has no effect with --round-seconds")
 
@@ -131,8 +142,16 @@ class SweepPlan:
         """One for each concurrency, in the order given."""
         return [ClosedLoop(each) for each in self.concurrency]
 
+    @property
+    def steady(self) -> SteadyTimes | None:
+        """Of steady rounds; None: rounds are whole."""
+        if self.round_seconds is None:
+            return None
+        settle_s = _SETTLE_SECONDS if self.settle_seconds is None else self.settle_seconds
+        return SteadyTimes(settle_s, self.round_seconds)
+
     def requests_of(self, load: ClosedLoop) -> int:
-        """Requests of a round under `load`."""
+        """Requests of a whole round under `load`."""
         return self.num_requests or max(len(self.prompts), _REQUESTS_PER_USER * load.concurrency)
 
     def variants(self, max_draft_tokens: int | None) -> tuple[Variant, ...]:
@@ -207,6 +226,7 @@ class SweepPlan:
             "temperature": self.sampling.temperature,
             "seed": self.seed,
             "ignore_eos": self.sampling.ignore_eos,
-            "round_seconds": self.round_seconds,
+            "steady": None if self.steady is None else asdict(self.steady),
             "num_processes": self.num_processes,
+            "every_setting": self.every_setting,
         }

@@ -71,7 +71,7 @@ class SweepReport:
 def _load_table(result: LoadResult, verdict: Verdict) -> Table:
     table = Table("", title=str(result.load), title_justify="left")
     columns = ("tokens/s", "per user", "accepted per step", "budget share", "on plan")
-    for name in (*columns, "scheduled / it (95 %)"):
+    for name in (*columns, "scheduled / it (95 %)", "repeats"):
         table.add_column(name, justify="right")
     for name, summary in result.summaries.items():
         user, accepted = summary.tokens_per_s_per_user, summary.accepted_per_step
@@ -84,5 +84,6 @@ def _load_table(result: LoadResult, verdict: Verdict) -> Table:
             share_text(summary.budget_share),
             share_text(summary.on_plan_share),
             "" if ratio is None else ratio_text(ratio),
+            f"{summary.num_rounds}{', behind' if name in verdict.behind else ''}",
         )
     return table

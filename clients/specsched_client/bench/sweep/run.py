@@ -20,11 +20,12 @@ from specsched_client.bench.session import Progress, Session, Variant
 from specsched_client.bench.summary import RoundResult
 
 from .plan import SweepPlan
+from .race import settings_behind
 from .report import SweepReport
 from .state import FinishedRepeat, SweepState
-from .verdict import BLOCK, judge
+from .verdict import BLOCK, Verdict, judge
 
-__all__ = ["run_sweep"]
+__all__ = ["judge_rounds", "run_sweep"]
 
 
 async def run_sweep(
@@ -59,11 +60,18 @@ async def run_sweep(
             f"--max-seconds {plan.max_seconds}: over before any load had {BLOCK} repeats; those"
             f" that there are stay in {state_file.parent}, and the same command goes on"
         )
-    verdicts = [judge(_speeds(each.rounds), plan.policy) for each in results]
+    verdicts = [judge_rounds(plan, each.rounds) for each in results]
     report = Report(command, plan.settings(), executors, scheduler, results)
     measured = [each.load for each in results]
     missing = [load for load in plan.loads() if load not in measured]
     return SweepReport(report, verdicts, plan.half_width, missing)
+
+
+def judge_rounds(plan: SweepPlan, rounds: Mapping[str, Sequence[RoundResult]]) -> Verdict:
+    """The verdict on the rounds of a load, whole blocks of them."""
+    speeds = {name: [one.tokens_per_s for one in each] for name, each in rounds.items()}
+    min_repeats = None if plan.every_setting else plan.min_repeats
+    return judge(speeds, plan.policy, settings_behind(speeds, plan.policy, min_repeats))
 
 
 def _require_followed(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
@@ -106,18 +114,21 @@ class Sweep:
     async def run(self) -> list[LoadResult]:
         """Repeats that are there and as many as are missing; loads that have a block of them.
 
-        First the fewest repeats of every load, then block by block of the least precise one.
+        First the fewest repeats of every load, then block by block of the load of which a second
+        of measuring promises most.
         """
-        warm: dict[ClosedLoop, int] = {}
+        warm: ClosedLoop | None = None
         while (load := self._next()) is not None:
-            if load not in warm:
-                warm = {load: await self._warm_up(load)}
-            self._state.add(await self._repeat(load, warm[load]))
+            if load != warm:
+                await self._warm_up(load)
+                warm = load
+            self._state.add(await self._repeat(load))
         return [load_result(each, self._rounds(each)) for each in self._measured_loads()]
 
     def _next(self) -> ClosedLoop | None:
         """The load whose turn it is; None: all is measured, or time is over."""
-        if time.monotonic() >= self._deadline_s:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
             return None
         loads = self._plan.loads()
         for load in loads:
@@ -125,64 +136,88 @@ class Sweep:
             if num_repeats < self._plan.min_repeats or num_repeats % BLOCK:
                 return load
         missing = [load for load in loads if not self._is_done(load)]
-        return max(missing, key=self._half_width) if missing else None
+        # A block is judged whole: one that will not be whole is of no use.
+        fitting = [load for load in missing if self._block_s(load) <= left_s]
+        return max(fitting, key=self._promise) if fitting else None
 
     def _is_done(self, load: ClosedLoop) -> bool:
         num_repeats = len(self._state.repeats(load))
         if num_repeats >= self._plan.max_repeats:
             return True
-        return self._half_width(load) <= self._plan.half_width
+        return self._verdict(load).half_width <= self._plan.half_width
 
-    def _half_width(self, load: ClosedLoop) -> float:
-        return judge(_speeds(self._rounds(load)), self._plan.policy).half_width
+    def _promise(self, load: ClosedLoop) -> float:
+        """By how much a second of the next block narrows the widest interval, about.
+
+        Intervals narrow as 1 / sqrt(repeats).
+        """
+        num_repeats = len(self._state.repeats(load))
+        gain = 1 - math.sqrt(num_repeats / (num_repeats + BLOCK))
+        return self._verdict(load).half_width * gain / self._block_s(load)
+
+    def _block_s(self, load: ClosedLoop) -> float:
+        """Seconds that the next block of repeats takes, as long as the last repeat did."""
+        last = self._state.repeats(load)[-1].rounds
+        return BLOCK * sum(last[each].duration_s for each in self._raced(load))
+
+    def _raced(self, load: ClosedLoop) -> list[str]:
+        """Names of the settings that the next repeat measures."""
+        repeats = self._state.repeats(load)
+        if len(repeats) % BLOCK:
+            return list(repeats[-1].rounds)
+        names = [variant.name for variant in self._variants]
+        if not repeats:
+            return names
+        behind = self._verdict(load).behind
+        return [name for name in names if name not in behind]
+
+    def _verdict(self, load: ClosedLoop) -> Verdict:
+        return judge_rounds(self._plan, self._rounds(load))
 
     def _measured_loads(self) -> list[ClosedLoop]:
         return [each for each in self._plan.loads() if len(self._state.repeats(each)) >= BLOCK]
 
-    async def _warm_up(self, load: ClosedLoop) -> int:
-        """Requests of a round, after a round of each setting that does not count."""
-        seconds = self._plan.round_seconds
-        if seconds is None:
+    async def _warm_up(self, load: ClosedLoop) -> None:
+        """Rounds that do not count: one of each setting, of steady ones one of the schedule."""
+        if self._plan.steady is None:
             work = replace(self._work, num_requests=load.concurrency)
             await self._session.warm_up(self._variants, load, work)
-            return self._plan.requests_of(load)
-        # A steady round begins long after its policy was set. Only learning takes longer.
-        work = replace(self._work, num_requests=2 * load.concurrency + 1, is_steady=True)
-        ran = await self._session.warm_up((self._variants[0], self._variants[-1]), load, work)
-        if begun := self._state.repeats(load):
-            return begun[0].num_requests or self._plan.requests_of(load)
-        return load.concurrency + self._requests_within(seconds, ran[self._variants[0].name])
+        else:
+            # A steady round begins after its policy was set. Only learning takes longer.
+            work = replace(self._work, steady=self._plan.steady)
+            await self._session.warm_up(self._variants[-1:], load, work)
 
-    def _requests_within(self, seconds: float, ran: RoundResult) -> int:
-        """Requests that end while a steady round fills up and for `seconds` after that."""
-        window = ran.window
-        filling_s = 0.0 if window is None else window.start_s - window.begun_s
-        num_tokens = (seconds + filling_s) * ran.tokens_per_s
-        return max(1, round(num_tokens / (self._work.sampling.max_tokens or 1)))
-
-    async def _repeat(self, load: ClosedLoop, num_requests: int) -> FinishedRepeat:
-        repeat = len(self._state.repeats(load))
-        work = replace(self._work, num_requests=num_requests)
-        if self._plan.round_seconds is not None:
-            work = replace(work, is_steady=True, first_index=repeat * num_requests)
-        title = f"{load}, repeat {repeat + 1} of {self._plan.min_repeats}"
+    async def _repeat(self, load: ClosedLoop) -> FinishedRepeat:
+        before, raced = self._state.repeats(load), self._raced(load)
+        variants = [variant for variant in self._variants if variant.name in raced]
+        title = f"{load}, repeat {len(before) + 1} of {self._plan.min_repeats}"
         title += f" to {self._plan.max_repeats}"
-        rounds = await self._session.run_repeat(self._variants, load, work, repeat, title)
+        work = self._work_of(load, before)
+        rounds = await self._session.run_repeat(variants, load, work, len(before), title)
         for name, one in rounds.items():
             if failed := [record for record in one.records if record.error is not None]:
                 raise ServerError(
                     f"{load}, {name}: {len(failed)} requests failed, the first with:"
                     f" {failed[0].error}"
                 )
-        return FinishedRepeat(load, repeat, rounds, num_requests)
+        begun = [one.window.num_requests for one in rounds.values() if one.window is not None]
+        num_requests = max(begun, default=work.num_requests)
+        return FinishedRepeat(load, len(before), rounds, num_requests)
+
+    def _work_of(self, load: ClosedLoop, before: Sequence[FinishedRepeat]) -> Workload:
+        """Of the rounds of the next repeat; steady ones go on behind those of all before."""
+        if self._plan.steady is None:
+            return replace(self._work, num_requests=self._plan.requests_of(load))
+        first_index = sum(each.num_requests for each in before)
+        return replace(self._work, steady=self._plan.steady, first_index=first_index)
 
     def _rounds(self, load: ClosedLoop) -> dict[str, list[RoundResult]]:
+        """Of whole blocks only: time may have been over in the middle of one."""
         repeats = self._state.repeats(load)
-        # A block is judged whole: time may have been over in the middle of one.
         repeats = repeats[: len(repeats) // BLOCK * BLOCK]
-        names = [variant.name for variant in self._variants]
-        return {name: [each.rounds[name] for each in repeats] for name in names}
-
-
-def _speeds(rounds: Mapping[str, Sequence[RoundResult]]) -> dict[str, list[float]]:
-    return {name: [one.tokens_per_s for one in each] for name, each in rounds.items()}
+        return {
+            variant.name: [
+                each.rounds[variant.name] for each in repeats if variant.name in each.rounds
+            ]
+            for variant in self._variants
+        }

@@ -24,19 +24,24 @@ from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.summary import RoundResult
 from specsched_client.bench.validation import first_error
 
+from .verdict import BLOCK
+
 __all__ = ["FinishedRepeat", "SweepState"]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRepeat:
-    """One round of every setting, under one load. num_requests: of each of the rounds."""
+    """One round of every setting that was still in the race, under one load.
+
+    num_requests: that the rounds had, or the one that got furthest.
+    """
 
     load: ClosedLoop
     repeat: int
     rounds: Mapping[str, RoundResult]
-    num_requests: int | None = None
+    num_requests: int
 
 
 _REPEAT: Final = TypeAdapter(FinishedRepeat)
@@ -55,9 +60,9 @@ class SweepState:
     @classmethod
     @contextlib.contextmanager
     def open(
-        cls, path: Path, identity: Mapping[str, Any], names: Collection[str]
+        cls, path: Path, identity: Mapping[str, Any], names: Sequence[str]
     ) -> Iterator[SweepState]:
-        """Begin a sweep of the variants `names`, or go on with it.
+        """Begin a sweep of the variants `names`, the schedule last, or go on with it.
 
         Raises InvalidRequestError, and leaves the file as it is, for one that is not of this sweep
         or in which repeats are missing or doubled.
@@ -94,7 +99,7 @@ class SweepState:
 
 
 def _read(
-    file: IO[bytes], path: Path, header: Mapping[str, Any], names: Collection[str]
+    file: IO[bytes], path: Path, header: Mapping[str, Any], names: Sequence[str]
 ) -> list[FinishedRepeat]:
     file.seek(0)
     *lines, torn = file.read().split(b"\n")
@@ -118,31 +123,44 @@ def _parse_header(path: Path, line: bytes) -> Any:
 
 
 def _parse_repeat(
-    place: str, line: bytes, before: Sequence[FinishedRepeat], names: Collection[str]
+    place: str, line: bytes, before: Sequence[FinishedRepeat], names: Sequence[str]
 ) -> FinishedRepeat:
     try:
         found = _REPEAT.validate_json(line)
     except ValidationError as error:
         raise InvalidRequestError(f"{place}: no finished repeat: {first_error(error)}") from error
-    due = sum(each.load == found.load for each in before)
+    earlier = [each for each in before if each.load == found.load]
+    due = len(earlier)
     for repeat in (found.repeat, *(one.repeat for one in found.rounds.values())):
         if repeat != due:
             raise InvalidRequestError(
                 f"{place}: repeat {repeat} of {found.load}; accepted: {due}, each once and in order"
             )
-    if set(found.rounds) != set(names):
-        raise InvalidRequestError(
-            f"{place}: rounds of {', '.join(found.rounds) or 'none'}; accepted: one of each of"
-            f" {', '.join(names)}"
-        )
+    _require_names(place, found, earlier[-1].rounds if earlier else names, names[-1])
     for name, one in found.rounds.items():
         if not _is_measured(one):
             raise InvalidRequestError(f"{place}: the round of {name} has no finite speed above 0")
     return found
 
 
+def _require_names(
+    place: str, found: FinishedRepeat, before: Collection[str], scheduled: str
+) -> None:
+    """Settings leave the race between blocks of repeats, and never come back."""
+    present = found.rounds.keys()
+    may_leave = found.repeat > 0 and found.repeat % BLOCK == 0
+    missing = set(before) - present if not may_leave else {scheduled} - present
+    if missing or not present <= set(before):
+        raise InvalidRequestError(
+            f"{place}: rounds of {', '.join(present) or 'none'}; accepted: one of each of"
+            f" {', '.join(before)}"
+        )
+
+
 def _is_measured(one: RoundResult) -> bool:
     times = [time for record in one.records for time in (record.start_s, record.end_s)]
+    if one.window is not None:  # in which no request has to end
+        times += [one.window.start_s, one.window.end_s]
     return (
         bool(times)
         and all(map(math.isfinite, times))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ BLOCK: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class BestStatic:
-    """chosen: the fastest static setting of each half of the repeats, by geometric mean.
+    """chosen: the fastest static setting of each half of the repeats, by geometric mean, of those
+    still in the race.
 
     ratio: of the schedule, in each half to the setting that was chosen on the other one. So no
     repeat takes part in the choice that it is judged by: the best of many would look better than
@@ -31,15 +32,18 @@ class BestStatic:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one load. ratios: static setting -> the schedule's tokens per second over its own."""
+    """Of one load. ratios: static setting -> the schedule's tokens per second over its own, in the
+    repeats that both took part in. behind: static settings that are out of the race.
+    """
 
     num_repeats: int
     ratios: Mapping[str, Ratio]
     best_static: BestStatic
+    behind: tuple[str, ...] = ()
 
     @property
     def half_width(self) -> float:
-        """Of the widest interval."""
+        """Of the widest interval of those that count: to the best, and to all still in the race."""
         return max(ratio.half_width or 0.0 for ratio in self._all_ratios())
 
     def document(self, target: float) -> dict[str, Any]:
@@ -48,6 +52,7 @@ class Verdict:
             "num_repeats": self.num_repeats,
             "half_width": self.half_width,
             "is_precise": self.half_width <= target,
+            "behind": list(self.behind),
             "scheduled_to_static": {name: _document(each) for name, each in self.ratios.items()},
             "best_static": {
                 "chosen": list(self.best_static.chosen),
@@ -56,18 +61,25 @@ class Verdict:
         }
 
     def _all_ratios(self) -> Iterator[Ratio]:
-        yield from self.ratios.values()
+        yield from (ratio for name, ratio in self.ratios.items() if name not in self.behind)
         yield self.best_static.ratio
 
 
-def judge(speeds: Mapping[str, Sequence[float]], scheduled: str) -> Verdict:
-    """speeds: setting -> tokens per second, repeat by repeat; a multiple of BLOCK repeats."""
+def judge(
+    speeds: Mapping[str, Sequence[float]], scheduled: str, behind: Collection[str] = ()
+) -> Verdict:
+    """speeds: setting -> tokens per second, repeat by repeat; a multiple of BLOCK repeats.
+
+    behind: static settings out of the race, which may have only the first of the repeats.
+    """
     ours = speeds[scheduled]
     others = {name: each for name, each in speeds.items() if name != scheduled}
+    raced = {name: each for name, each in others.items() if name not in behind}
     return Verdict(
         num_repeats=len(ours),
-        ratios={name: paired_ratio(ours, each) for name, each in others.items()},
-        best_static=_best_static(ours, others),
+        ratios={name: paired_ratio(ours[: len(each)], each) for name, each in others.items()},
+        best_static=_best_static(ours, raced),
+        behind=tuple(name for name in others if name in behind),
     )
 
 
