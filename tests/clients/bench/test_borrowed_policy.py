@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import Any
 
 import pytest
 from specsched_client import InvalidRequestError
@@ -57,9 +58,17 @@ def test_a_session_that_set_nothing_puts_nothing_back(monkeypatch: pytest.Monkey
     assert server.policy.name == "ratio"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "on_ctrl_c"),
+    [
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_IGN),
+    ],
+    ids=["SIGINT", "SIGTERM", "SIGTERM in the background"],
+)
 def test_a_signal_puts_the_policy_back(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, on_ctrl_c: Any
 ) -> None:
     server = KnownServer(monkeypatch, SPEEDS)
     signals = iter([number])  # a second one would not wait for the tidying up
@@ -69,8 +78,8 @@ def test_a_signal_puts_the_policy_back(
             os.kill(os.getpid(), one)
 
     server.before_request = tell_to_end
-    # Workers of pytest-xdist ignore it.
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Workers of pytest-xdist ignore it, and so does what a shell runs in the background.
+    usual = signal.signal(signal.SIGINT, on_ctrl_c)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
