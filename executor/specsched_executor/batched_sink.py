@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
-import numpy as np
-import numpy.typing as npt
+from typing import Protocol
 
 from specsched_executor.core import TokenDelta
 from specsched_executor.progress import Progress
@@ -14,27 +11,27 @@ __all__ = ["BatchedSink", "ProgressTaker"]
 
 
 class ProgressTaker(Protocol):
-    """Takes what a step brings all its requests at once."""
+    """Takes what a step brings all its requests at once. Its methods must not block."""
 
-    def take(self, progress: Progress, is_own: npt.NDArray[np.bool_] | None) -> None:
-        """Called from the engine thread; must not block. The arrays do not change any more.
+    def take(self, progress: Progress) -> None:
+        """New tokens of its outputs; called from the engine's thread, with arrays that do not
+        change any more."""
 
-        is_own: which of the R outputs are this taker's; None: all.
-        """
+    def flush(self) -> None:
+        """Pass on what its sinks were given: called after them, unless progress came since."""
 
 
-@runtime_checkable
-class BatchedSink(Protocol):
+class BatchedSink:
     """A DeltaSink that is left out where an output gets new tokens and nothing else: those go to
-    `taker` under `key`. Only the last delta of such an output comes here."""
+    `taker` under `key`. Only the last delta of such an output comes here, and may wait for what the
+    taker is told next.
+    """
 
-    @property
-    def key(self) -> int:
-        """Names the request."""
+    __slots__ = ()
 
-    @property
-    def taker(self) -> ProgressTaker:
-        """That of many sinks."""
+    key: int
+    taker: ProgressTaker
 
     def __call__(self, delta: TokenDelta) -> None:
         """See DeltaSink."""
+        raise NotImplementedError

@@ -6,6 +6,7 @@ The device computes nothing, the shared memory is there and published to, new to
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from specsched_protocol.shm import RegionShape
 from tests.bench.conftest import RecordBench
 from tests.bench.idle_device import idle_parts
 from tests.bench.recording import percentiles
+from tests.bench.turnover import turnover_us
 from tests.bench.unread import Unread
 
 pytestmark = pytest.mark.bench
@@ -41,6 +43,12 @@ CONFIG = EngineConfig(
     max_context_tokens=2048,
     block_size=16,
 )
+
+
+TURNOVER_CONFIG = replace(CONFIG, max_num_batched_tokens=2048)
+"""Steps of prompts are captured up to so many rows."""
+ANSWERS = {False: (1900, 128, 64), True: (1900, 256, 128)}
+"""Tokens, with drafts and without: hardly any request comes in a step, about two, about four."""
 
 
 def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
@@ -80,3 +88,19 @@ def test_host_share_of_a_step(record_bench: RecordBench, tmp_path: Path) -> None
             results.append({"num_requests": concurrency, "drafts": drafts, **percentiles(samples)})
             print(concurrency, drafts, f"{np.median(samples):.0f} us")
     record_bench("host_loop", results, max_draft_tokens=MAX_DRAFT_TOKENS)
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_requests_that_come_and_go(record_bench: RecordBench, tmp_path: Path, drafts: bool) -> None:
+    torch.set_num_threads(1)
+    results: list[dict[str, Any]] = []
+    for num_tokens in ANSWERS[drafts]:
+        with logs_on_stderr():
+            result = turnover_us(
+                tmp_path / "run", TURNOVER_CONFIG, max(CONCURRENCY), num_tokens, drafts=drafts
+            )
+        results.append(result)
+        print(
+            {key: each["p50"] if isinstance(each, dict) else each for key, each in result.items()}
+        )
+    record_bench("host_turnover_drafts" if drafts else "host_turnover", results)

@@ -31,7 +31,7 @@ from specsched_executor.progress import Progress
 from tests.bench.conftest import RecordBench
 from tests.bench.recording import percentiles
 from tests.executor.front_end.site import Site
-from tests.executor.gateway.fakes import FakeEngine, serving_in_thread
+from tests.executor.gateway.fakes import FakeEngine, serving_in_thread, tell
 
 pytestmark = pytest.mark.bench
 
@@ -101,6 +101,7 @@ class SteppingEngine(FakeEngine):
             if isinstance(sink, BatchedSink):
                 batched.append(SimpleNamespace(batched_sink=sink, taker=None))
                 delivery.enrol(batched[-1])  # type: ignore[arg-type]
+        batched.sort(key=lambda each: each.taker)
         takers = np.array([each.taker for each in batched], dtype=np.int64)
         progress = Progress.empty(len(batched), len(batched))
         progress.numbers[:] = 0
@@ -115,7 +116,7 @@ class SteppingEngine(FakeEngine):
             else:
                 reason = "length" if step == NUM_STEPS - 1 else None
                 for request_id, sink in self.sinks.items():
-                    sink(TokenDelta(request_id, (step,), finish_reason=reason))
+                    tell(sink, TokenDelta(request_id, (step,), finish_reason=reason))
             self.begin_s.append(begin)
             self.sinks_s.append(time.monotonic() - begin)
 

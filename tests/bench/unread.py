@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import TokenDelta
 from specsched_executor.progress import Progress
 
 __all__ = ["Unread"]
 
 
-class Unread:
+class Unread(BatchedSink):
     """A BatchedSink and its taker, as a front end in a process of its own has them."""
 
     key = 0
 
-    @property
-    def taker(self) -> Unread:
-        """Itself."""
-        return self
+    def __init__(self) -> None:
+        self.taker = self
 
-    def take(self, progress: Progress, is_own: npt.NDArray[np.bool_] | None) -> None:
+    def take(self, progress: Progress) -> None:
         """New tokens of many outputs."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
     def __call__(self, delta: TokenDelta) -> None:
         """The end of an output."""

@@ -194,6 +194,7 @@ class Engine:
             requests = list(self._unfinished)
         for request in requests:
             self._delivery.send(request, error="the engine failed")
+        self._delivery.flush()
         if self._on_failure is not None:
             self._on_failure()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,18 @@ from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import Integers
 from specsched_executor.progress import Progress
 
-__all__ = ["NewTokens"]
+__all__ = ["Fates", "NewTokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """goes_on, ends: bool [R], neither where it has to be looked at apart; num_kept: of the new
+    tokens, those up to the end, int64 [R].
+    """
+
+    goes_on: npt.NDArray[np.bool_]
+    ends: npt.NDArray[np.bool_]
+    num_kept: npt.NDArray[np.int64]
 
 
 class NewTokens:
@@ -24,25 +36,31 @@ class NewTokens:
     def __init__(self, columns: SlotColumns) -> None:
         self._columns = columns
         nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
-        self.surely_go_on(nobody, nothing, nobody)
+        self.judge(nobody, nothing, nobody)
         self.take_in(nobody, nothing, nobody, nobody, nobody)
 
-    def surely_go_on(
-        self, slots: Slots, token_ids: Integers, num_new: Integers
-    ) -> npt.NDArray[np.bool_]:
-        """Whether nothing about the new tokens but their number matters to the request, [R]."""
-        columns, go_on = self._columns, np.zeros(len(slots), dtype=np.bool_)
-        _find_going_on(
+    def judge(self, slots: Slots, token_ids: Integers, num_new: Integers) -> Fates:
+        """What becomes of the requests with their new tokens."""
+        columns, num_requests = self._columns, len(slots)
+        fates = Fates(
+            np.zeros(num_requests, dtype=np.bool_),
+            np.zeros(num_requests, dtype=np.bool_),
+            np.zeros(num_requests, dtype=np.int64),
+        )
+        _judge(
             slots,
             _as_int64(token_ids),
             _as_int64(num_new),
             columns.num_tokens,
             columns.max_total_tokens,
+            columns.min_tokens,
             columns.stop_token_ids,
             columns.is_apart,
-            go_on,
+            fates.goes_on,
+            fates.ends,
+            fates.num_kept,
         )
-        return go_on
+        return fates
 
     def take_in(
         self,
@@ -79,24 +97,36 @@ def _as_int64(values: Integers) -> npt.NDArray[np.int64]:
 
 
 @njit(cache=True)
-def _find_going_on(  # noqa: PLR0917 -- the requests, one column after the other, the answer
+def _judge(  # noqa: PLR0917 -- the requests, one column after the other, the answers
     slots: Any,
     token_ids: Any,
     num_new: Any,
     num_tokens: Any,
     max_total: Any,
+    min_tokens: Any,
     stop_token_ids: Any,
     is_apart: Any,
-    go_on: Any,
+    goes_on: Any,
+    ends: Any,
+    num_kept: Any,
 ) -> None:
     num_stops = stop_token_ids.shape[1]
     for row in range(len(slots)):
         slot = slots[row]
-        goes_on = not is_apart[slot] and num_tokens[slot] + num_new[row] < max_total[slot]
+        if is_apart[slot]:
+            continue
+        num_kept[row] = num_new[row]
         for place in range(num_new[row]):
-            for index in range(num_stops):
-                goes_on &= token_ids[row, place] != stop_token_ids[slot, index]
-        go_on[row] = goes_on
+            num_reached = num_tokens[slot] + place + 1
+            is_last = num_reached >= max_total[slot]
+            if num_reached >= min_tokens[slot]:
+                for index in range(num_stops):
+                    is_last |= token_ids[row, place] == stop_token_ids[slot, index]
+            if is_last:
+                ends[row] = True
+                num_kept[row] = place + 1
+                break
+        goes_on[row] = not ends[row]
 
 
 @njit(cache=True)

@@ -29,6 +29,7 @@ from specsched_executor.engine.planning import PlanFacts, build_plan_request
 from specsched_executor.engine.residency import Residency
 from specsched_executor.engine.slot_columns import SlotColumns
 from specsched_executor.engine.target_pass import Integers, PassOutcome
+from specsched_executor.progress import Progress
 
 __all__ = ["RequestLoop"]
 
@@ -96,6 +97,7 @@ class RequestLoop(ABC):
         if not request.is_over:
             self._drop(request)
             self._delivery.send(request, stop=ABORTED)
+            self._delivery.flush()
 
     def step(self) -> bool:
         """Run one step; False where there was nothing to run.
@@ -118,6 +120,8 @@ class RequestLoop(ABC):
             self._fail(concerned, f"step failed: {type(error).__name__}: {error}")
             self._gate.withhold(no_rows(self._step_id, self._config.max_draft_tokens))
             self._accounts.asked_draft_tokens = 0
+        finally:
+            self._delivery.flush()
         return True
 
     def _form(self, step_id: int) -> StepBatch | None:
@@ -200,20 +204,44 @@ class RequestLoop(ABC):
         is_live = self._columns.hold(batch.slot_ids, batch.generations)  # others ended meanwhile
         num_new = outcome.num_accepted + 1
         self._note_cached(batch, is_live, num_new)
-        goes_on = is_live & batch.samples & ~outcome.faulty
-        goes_on &= self._new_tokens.surely_go_on(batch.slot_ids, outcome.token_ids, num_new)
-        for index in np.flatnonzero(is_live & ~goes_on).tolist():
+        fates = self._new_tokens.judge(batch.slot_ids, outcome.token_ids, num_new)
+        is_usable = is_live & batch.samples & ~outcome.faulty
+        goes_on, ends = is_usable & fates.goes_on, is_usable & fates.ends
+        if ends.any():
+            self._commit_last(batch, outcome, np.flatnonzero(ends), fates.num_kept)
+        for index in np.flatnonzero(is_live & ~goes_on & ~ends).tolist():
             goes_on[index] = self._commit_one(batch, outcome, index)
-        slots = batch.slot_ids[goes_on]
+        rows = np.flatnonzero(goes_on)
+        takers = self._columns.taker[batch.slot_ids[rows]]
+        if takers.any():  # those of each taker behind each other
+            order = np.argsort(takers, kind="stable")
+            rows, takers = rows[order], takers[order]
+        self._delivery.send_all(self._take_in(batch, outcome, rows, num_new[rows]), takers)
+
+    def _take_in(
+        self, batch: StepBatch, outcome: PassOutcome, rows: Integers, num_kept: Integers
+    ) -> Progress:
+        """Take in the first num_kept [n] new tokens of some rows [n] of the batch."""
         progress = self._new_tokens.take_in(
-            slots,
-            outcome.token_ids[goes_on],
-            num_new[goes_on],
-            outcome.verify_lens[goes_on],
-            outcome.num_accepted[goes_on],
+            batch.slot_ids[rows],
+            outcome.token_ids[rows],
+            num_kept,
+            outcome.verify_lens[rows],
+            outcome.num_accepted[rows],
         )
         self._counters.num_output_tokens += len(progress.token_ids)
-        self._delivery.send_all(progress, self._columns.taker[slots])
+        return progress
+
+    def _commit_last(
+        self, batch: StepBatch, outcome: PassOutcome, rows: Integers, num_kept: Integers
+    ) -> None:
+        """The same of requests that end, by their length or by a token."""
+        progress = self._take_in(batch, outcome, rows, num_kept[rows])
+        for index, (_, _, token_ids, *_) in zip(rows.tolist(), progress.rows(), strict=True):
+            request = batch.requests[index]
+            self._drop(request)
+            stop = request.stop_rules.check(token_ids[-1], request.num_output_tokens)
+            self._delivery.send(request, token_ids, stop)
 
     def _commit_one(self, batch: StepBatch, outcome: PassOutcome, index: int) -> bool:
         """The same of one request that needs a closer look; True where it just goes on, too."""
@@ -230,16 +258,8 @@ class RequestLoop(ABC):
         num_kept, stop = request.stop_rules.first_stop(new_tokens, request.num_output_tokens)
         if stop is None and request.batched_sink is not None:
             return True
-        one = slice(index, index + 1)
-        self._new_tokens.take_in(
-            batch.slot_ids[one],
-            outcome.token_ids[one],
-            np.array([num_kept]),
-            outcome.verify_lens[one],
-            outcome.num_accepted[one],
-        )
+        self._take_in(batch, outcome, np.array([index]), np.array([num_kept]))
         self._columns.note_progress(request)
-        self._counters.num_output_tokens += num_kept
         if stop is not None:
             self._drop(request)
         logprobs = outcome.logprobs.get(index, ())[:num_kept]

@@ -34,8 +34,8 @@ class Residency:
         self._slots = SlotTable(columns.num_slots)
         self._on_release = on_release
         self._waiting: deque[ActiveRequest] = deque()
-        self._running: list[ActiveRequest] = []
-        self._running_slots: Slots | None = None  # None: to be gathered anew
+        self._running: dict[ActiveRequest, None] = {}
+        self._running_slots: Slots = np.zeros(0, dtype=np.int64)
         self._holders: list[Any] = [None] * columns.num_slots
         self.num_preemptions = 0
 
@@ -47,9 +47,6 @@ class Residency:
     @property
     def running_slots(self) -> Slots:
         """Slots of `running`, in the same order; not to be changed."""
-        if self._running_slots is None:
-            slots = [request.slot_id for request in self._running]
-            self._running_slots = np.array(slots, dtype=np.int64)
         return self._running_slots
 
     @property
@@ -93,10 +90,10 @@ class Residency:
         self._waiting.popleft()
         request.slot_id, request.generation = self._slots.take()
         self._columns.enter(request)
-        self._columns.add_blocks(np.array([request.slot_id]), np.array([num_blocks]), block_ids)
+        self._columns.give_blocks(request.slot_id, block_ids)
         self._holders[request.slot_id] = request
-        self._running.append(request)
-        self._running_slots = None
+        self._running[request] = None
+        self._running_slots = np.append(self._running_slots, request.slot_id)
         return request
 
     def secure(self, request: ActiveRequest) -> bool:
@@ -110,7 +107,7 @@ class Residency:
             for other in self._running:
                 self._shrink(other)
         while not self.grow(request, num_tokens):
-            victim = self._running[-1]
+            victim = next(reversed(self._running))
             self._preempt(victim)
             if victim is request:
                 return False
@@ -141,13 +138,13 @@ class Residency:
     def drop(self, request: ActiveRequest) -> None:
         """Forget a request, wherever it is; one that is nowhere any more is left alone."""
         if request.slot_id != PAD_SLOT:
-            self._running.remove(request)
+            del self._running[request]
             self._release(request)
         elif request in self._waiting:
             self._waiting.remove(request)
 
     def _preempt(self, request: ActiveRequest) -> None:
-        self._running.remove(request)
+        del self._running[request]
         self._release(request)
         self._waiting.appendleft(request)
         self.num_preemptions += 1
@@ -158,7 +155,7 @@ class Residency:
         self._slots.give_back(slot_id)
         self._columns.leave(request)
         self._holders[slot_id] = None
-        self._running_slots = None
+        self._running_slots = self._running_slots[self._running_slots != slot_id]
         request.slot_id = PAD_SLOT
         self._on_release(slot_id)  # last: should it raise, the slot and the blocks are free
 

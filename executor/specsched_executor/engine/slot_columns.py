@@ -48,7 +48,7 @@ class SlotColumns:
     little of others'; wants_logprobs bool, of its output or its prompt. stop_token_ids int32
     [S, n], those that may end it, -1 where there are fewer; is_apart bool, its new tokens are
     looked at one by one: for stop strings, for more stop tokens than fit, for a sink of its own.
-    sink_key, output_index, taker: where its tokens go otherwise.
+    sink_key, output_index, taker (int16): where its tokens go otherwise.
 
     Of its progress: num_tokens, prompt and output known, anchor last, and token_ids int32 [S,
     max_context_tokens], which they are; num_verified_tokens, num_accepted_tokens;
@@ -93,7 +93,7 @@ class SlotColumns:
         self.is_apart = column(np.bool_)
         self.sink_key = column()
         self.output_index = column()
-        self.taker = column()
+        self.taker = column(np.int16)
 
         self.num_tokens = column()
         self.token_ids = np.zeros((num_slots, max_context_tokens), dtype=np.int32)
@@ -186,6 +186,11 @@ class SlotColumns:
         indexes = first + np.arange(len(block_ids))
         self.block_tables[np.repeat(slots, num_new), indexes] = block_ids
         self.num_blocks[slots] += num_new
+
+    def give_blocks(self, slot: int, block_ids: npt.NDArray[np.int32]) -> None:
+        """Give a request that has none its first blocks."""
+        self.block_tables[slot, : len(block_ids)] = block_ids
+        self.num_blocks[slot] = len(block_ids)
 
     def take_blocks(self, slot: int, num_left: int) -> npt.NDArray[np.int32]:
         """Take the blocks from a request that follow its first `num_left`."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from specsched_protocol.ending import end_process
 from specsched_protocol.logs import configure_logging
 
 from specsched_executor.front_end import messages as m
+from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.remote_engine import RemoteEngine
 from specsched_executor.front_end.setup import FrontEndSetup
 from specsched_executor.garbage import keep_what_is_there
@@ -31,18 +32,18 @@ _LOST_ENGINE: Final = 1
 
 def main() -> None:
     """Serve until told to stop; at once where the engine's process is gone."""
-    with Connection(int(sys.argv[1])) as connection:
-        setup = connection.recv()
+    with Channel(socket.socket(fileno=int(sys.argv[1]))) as channel:
+        (setup,) = channel.receive()
         configure_logging(setup.config.log_level, setup.config.log_format)
         with contextlib.closing(open_tracer(setup.config, setup.model.name)) as tracer:
-            status = asyncio.run(_serve(connection, setup, tracer))
+            status = asyncio.run(_serve(channel, setup, tracer))
     end_process(status)
 
 
-async def _serve(connection: Connection, setup: FrontEndSetup, tracer: RequestTracer) -> int:
+async def _serve(channel: Channel, setup: FrontEndSetup, tracer: RequestTracer) -> int:
     orders: asyncio.Queue[Any] = asyncio.Queue()
     engine = RemoteEngine(
-        connection, on_message=orders.put_nowait, on_end=lambda: orders.put_nowait(None)
+        channel, on_message=orders.put_nowait, on_end=lambda: orders.put_nowait(None)
     )
     meter = RequestMeter()
     config = setup.gateway

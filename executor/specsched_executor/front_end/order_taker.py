@@ -6,7 +6,6 @@ import dataclasses
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import structlog
 
 from specsched_executor.core import DuplicateIdError, RequestError, TokenDelta
 from specsched_executor.front_end import messages as m
+from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.outbox import Outbox
 from specsched_executor.gateway.api import EngineApi
 
@@ -28,27 +28,27 @@ Questions = Mapping[m.Topic, Callable[[], Any]]
 
 
 class OrderTaker:
-    """Reads the connection on a thread of its own until it ends.
+    """Reads the channel on a thread of its own until it ends.
 
     on_message: told of what is no order; on_end: called once, after the last message.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        channel: Channel,
         engine: EngineApi,
         questions: Questions,
         *,
         on_message: Callable[[Any], None],
         on_end: Callable[[], None],
     ) -> None:
-        self._connection = connection
+        self._channel = channel
         self._engine = engine
         self._questions = questions
         self._on_message = on_message
         self._on_end = on_end
         self._duplicates: deque[int] = deque(maxlen=_MAX_DUPLICATES)
-        self.outbox = Outbox(connection.send)
+        self.outbox = Outbox(channel)
         self._thread = threading.Thread(target=self._run, name="from-front-end", daemon=True)
 
     def start(self) -> None:
@@ -56,10 +56,17 @@ class OrderTaker:
         self.outbox.start()
         self._thread.start()
 
+    def close(self) -> None:
+        """Once the other end is closed; closes the channel."""
+        self._thread.join()
+        self.outbox.close()
+        self._channel.close()
+
     def _run(self) -> None:
         try:
             while True:
-                self._take(self._connection.recv())
+                for message in self._channel.receive():
+                    self._take(message)
         except (EOFError, OSError):
             self._on_end()
 
@@ -84,12 +91,17 @@ class OrderTaker:
             self._engine.submit(request, sink)
         except DuplicateIdError as error:
             self._duplicates.append(message.key)
-            sink(TokenDelta(request.request_id, (), "duplicate", error=str(error)))
+            self._refuse(message, "duplicate", str(error))
         except RequestError as error:
-            sink(TokenDelta(request.request_id, (), "refused", error=str(error)))
+            self._refuse(message, "refused", str(error))
         except Exception:  # noqa: BLE001 - the request's end, not that of all others
             _log.exception("request not taken", request_id=request.request_id)
-            sink(TokenDelta(request.request_id, (), "error", error="the engine did not take it"))
+            self._refuse(message, "error", "the engine did not take it")
+
+    def _refuse(self, message: m.Submit, reason: str, error: str) -> None:
+        delta = TokenDelta(message.request.request_id, (), reason, error=error)
+        self.outbox.add(message.key, delta)
+        self.outbox.flush()
 
 
 def sendable_stats(engine: EngineApi) -> SimpleNamespace:

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import structlog
 from specsched_protocol.ending import signals_blocked
 
 from specsched_executor.front_end import messages as m
+from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.order_taker import OrderTaker, sendable_stats
 from specsched_executor.front_end.setup import FrontEndSetup
 from specsched_executor.gateway.api import EngineApi
@@ -59,13 +59,13 @@ class FrontEndProcess:
                 [sys.executable, "-m", "specsched_executor.front_end", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
             )
-        self._connection = Connection(ours.detach())
+        self._channel = Channel(ours)
         questions = {
             m.Topic.STATS: lambda: sendable_stats(engine),
             m.Topic.SCHEDULERS: lambda: schedulers().SerializeToString(),
         }
         self._orders = OrderTaker(
-            self._connection, engine, questions, on_message=self._take, on_end=self._end
+            self._channel, engine, questions, on_message=self._take, on_end=self._end
         )
         self._orders.outbox.put(setup)
         self._orders.start()
@@ -103,6 +103,7 @@ class FrontEndProcess:
             _log.warning("front end does not end", pid=self._child.pid, remedy="it is killed")
             self._child.kill()
             self._child.wait()
+        self._orders.close()
 
     def _take(self, message: Any) -> None:
         match message:

@@ -8,21 +8,19 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from specsched_protocol.v1 import executor_pb2
 
 from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import messages as m
+from specsched_executor.front_end.channel import Channel
 from specsched_executor.gateway.api import EngineStats
 from specsched_executor.progress import merged
 
 __all__ = ["RemoteEngine"]
 
 _ANSWER_TIMEOUT_S: Final = 30.0
-_MAX_MESSAGES_AT_ONCE: Final = 16
-"""Read before the event loop goes on."""
 
 
 @dataclass(slots=True)
@@ -36,21 +34,20 @@ class _Open:
 
 
 class RemoteEngine:
-    """An EngineApi over a connection, which is read on the event loop that made it.
+    """An EngineApi over a channel, which is read on the event loop that made it.
 
     A request that the engine refuses ends with the reason "refused" or "duplicate". on_message:
-    told of what is meant for somebody else; on_end: called once the engine's process has closed the
-    connection.
+    told of what is meant for somebody else; on_end: called once the engine's process has closed it.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        channel: Channel,
         *,
         on_message: Callable[[Any], None],
         on_end: Callable[[], None],
     ) -> None:
-        self._connection = connection
+        self._channel = channel
         self._on_message = on_message
         self._on_end = on_end
         self._lock = threading.Lock()
@@ -59,11 +56,11 @@ class RemoteEngine:
         self._keys: dict[str, int] = {}
         self._asked: dict[int, Future[Any]] = {}
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(connection.fileno(), self._read)
+        self._loop.add_reader(channel.fileno(), self._read)
 
     def close(self) -> None:
         """Read no more."""
-        self._loop.remove_reader(self._connection.fileno())
+        self._loop.remove_reader(self._channel.fileno())
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
         """See EngineApi; on the event loop."""
@@ -94,7 +91,7 @@ class RemoteEngine:
     def send(self, message: Any) -> None:
         """To the engine's process; any thread."""
         with self._lock:
-            self._connection.send(message)
+            self._channel.send(message)
 
     def _ask(self, topic: m.Topic) -> Any:
         number, answer = next(self._numbers), Future[Any]()
@@ -104,13 +101,12 @@ class RemoteEngine:
 
     def _read(self) -> None:
         """Take what has come since the loop was last here: of each output as one delta."""
-        messages: list[Any] = []
-        has_ended = False
         try:
-            while len(messages) < _MAX_MESSAGES_AT_ONCE and self._connection.poll():
-                messages.append(self._connection.recv())
+            messages = self._channel.receive_at_once()
         except (EOFError, OSError):
-            has_ended = True
+            self.close()
+            self._on_end()
+            return
         deltas = [message for message in messages if isinstance(message, m.Deltas)]
         steps = [each.progress for each in deltas if each.progress is not None]
         if steps:
@@ -118,9 +114,6 @@ class RemoteEngine:
                 self._advance(*row)
         for message in messages:
             self._take(message)
-        if has_ended:
-            self.close()
-            self._on_end()
 
     def _take(self, message: Any) -> None:
         match message:

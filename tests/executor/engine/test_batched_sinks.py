@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import TokenDelta
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import slot_columns
@@ -37,34 +38,40 @@ class Letters:
 
 
 class Taker:
-    """Passes what it takes on to the results as deltas."""
+    """Passes what it takes on to the results as deltas, and then what it was to hold."""
 
     def __init__(self) -> None:
         self.results: list[BatchedResult] = []
+        self.held: list[tuple[BatchedResult, TokenDelta]] = []
 
     def result(self) -> BatchedResult:
         self.results.append(BatchedResult(key=len(self.results), taker=self))
         return self.results[-1]
 
-    def take(self, progress: Progress, is_own: npt.NDArray[np.bool_] | None) -> None:
-        own = progress if is_own is None else progress.chosen(is_own)
-        for key, index, token_ids, num_verified, num_accepted in own.rows():
+    def take(self, progress: Progress) -> None:
+        for key, index, token_ids, num_verified, num_accepted in progress.rows():
             assert token_ids
             delta = TokenDelta("", tuple(token_ids), index=index)
             delta.num_draft_tokens, delta.num_accepted_tokens = num_verified, num_accepted
-            super(BatchedResult, self.results[key]).__call__(delta)
+            Result.__call__(self.results[key], delta)
+        self.flush()
+
+    def flush(self) -> None:
+        for result, delta in self.held:
+            Result.__call__(result, delta)
+        self.held.clear()
 
 
-@dataclass
-class BatchedResult(Result):
-    """A Result that is only called at its end."""
+@dataclass(eq=False)
+class BatchedResult(Result, BatchedSink):
+    """A Result that is only called at its end, and told it by its taker."""
 
     key: int = 0
     taker: Taker | None = None
 
     def __call__(self, delta: TokenDelta) -> None:
         assert delta.finish_reason is not None
-        super().__call__(delta)
+        self.taker.held.append((self, delta))
 
 
 SAMPLING = (
@@ -179,3 +186,17 @@ def test_steps_merge_by_output_in_order():
         (7, 0, [1, 2, 8], 5, 1),
         (7, 1, [4], 1, 0),
     ]
+
+
+def test_steps_split_where_outputs_begin():
+    rows = [(7, 0, [1, 2], 3, 1), (4, 1, [3], 0, 0), (7, 1, [4, 5, 6], 2, 1), (2, 0, [7], 0, 0)]
+    parts = progress(*rows).split([0, 1, 3])
+    assert [list(part.rows()) for part in parts] == [rows[:1], rows[1:3], rows[3:]]
+    (whole,) = progress(*rows).split([0])
+    assert list(whole.rows()) == rows
+
+
+def test_part_of_a_step_is_the_same_after_it_was_sent():
+    rows = [(7, 0, [1, 2], 3, 1), (4, 1, [3], 0, 0), (2, 0, [7], 5, 2)]
+    part = progress(*rows).split([0, 1])[1]
+    assert list(pickle.loads(pickle.dumps(part)).rows()) == rows[1:]

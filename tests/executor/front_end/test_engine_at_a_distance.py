@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelta
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import Engine
+from specsched_executor.front_end.channel import Channel, _packed
 from specsched_executor.front_end.messages import Deltas
 from specsched_executor.front_end.order_taker import sendable_stats
 from specsched_executor.front_end.outbox import Outbox
@@ -111,22 +114,53 @@ def progress(*rows: tuple[int, int, list[int], int, int]) -> Progress:
     return Progress(columns, np.array(token_ids, dtype=np.int32))
 
 
+class Ends:
+    """The two ends of a connection; the first one's outbox."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        self.writer, self.reader = Channel(ours), Channel(theirs)
+        self.outbox = Outbox(self.writer)
+        self.outbox.start()
+
+    def fill(self) -> bytes:
+        """Something so long that what comes after it has to wait for the reader."""
+        filling = bytes(1_000_000)
+        self.outbox.put(filling)
+        return filling
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ends = Ends()
+    yield ends
+    ends.reader.close()
+    ends.outbox.close()
+    ends.writer.close()
+
+
+def received(reader: Channel, count: int) -> list[Any]:
+    messages: list[Any] = []
+    while len(messages) < count:
+        messages += reader.receive()
+    return messages
+
+
 @pytest.mark.parametrize("num_steps", [1, 5, 40])
-def test_what_is_not_sent_yet_merges(num_steps: int) -> None:
-    sent: list[object] = []
-    outbox, other = Outbox(sent.append), Outbox(lambda message: None)
+def test_what_is_not_sent_yet_merges(ends: Ends, num_steps: int) -> None:
+    outbox, filling = ends.outbox, ends.fill()
     sinks = [outbox.sink(key) for key in range(3)]
     assert all(isinstance(sink, BatchedSink) for sink in sinks)
     for step in range(num_steps):
-        rows = [(sink.key, 0, [step, step], 3 * step, step) for sink in reversed(sinks)]
-        rows[1:1] = [(1, 0, [99], 0, 0)] * 2  # of another front end, which has its own key 1
-        is_own = np.array([True, False, False, True, True])
-        outbox.take(progress(*rows), is_own)
-        other.take(progress(*rows), ~is_own)
+        outbox.take(
+            progress(*((sink.key, 0, [step, step], 3 * step, step) for sink in reversed(sinks)))
+        )
     sinks[1](TokenDelta("b", (9,), finish_reason="stop"))
-    outbox.start()
-    outbox.close()
-    (deltas,) = sent
+    outbox.flush()
+    first, deltas = received(ends.reader, 2)
+    assert first == filling
     assert isinstance(deltas, Deltas)
     assert deltas.progress is not None
     tokens = [step for step in range(num_steps) for _ in range(2)]
@@ -134,3 +168,39 @@ def test_what_is_not_sent_yet_merges(num_steps: int) -> None:
         (key, tokens, num_steps - 1) for key in range(3)
     ]
     assert [(key, delta.finish_reason) for key, delta in deltas.others] == [(1, "stop")]
+
+
+def test_what_there_is_room_for_is_sent_at_once(ends: Ends) -> None:
+    ends.outbox.sink(4)(TokenDelta("a", (9,), finish_reason="stop"))
+    assert ends.reader.receive_at_once() == []  # it goes with what comes next
+    ends.outbox.take(progress((3, 0, [5], 0, 0)))
+    ends.outbox.put("after")
+    deltas, after = ends.reader.receive_at_once()
+    assert list(deltas.progress.rows()) == [(3, 0, [5], 0, 0)]
+    assert [key for key, _ in deltas.others] == [4]
+    assert after == "after"
+
+
+def test_nobody_is_told_once_the_reader_is_gone(ends: Ends) -> None:
+    ends.fill()
+    ends.reader.close()
+    for step in range(100):
+        ends.outbox.take(progress((3, 0, [step], 0, 0)))
+    ends.outbox.close()
+    assert not ends.outbox._steps
+
+
+def test_messages_come_whole_however_they_are_cut() -> None:
+    ours, theirs = socket.socketpair()
+    messages = [list(range(size)) for size in (0, 3, 30_000, 1)]
+    with ours, Channel(theirs) as reader:
+        cut = b"".join(_packed(message) for message in messages)
+        come: list[Any] = []
+        for first in range(0, len(cut), 7_001):
+            ours.sendall(cut[first : first + 7_001])
+            come += reader.receive_at_once()
+        assert come == messages
+        assert reader.receive_at_once() == []
+        ours.close()
+        with pytest.raises(EOFError):
+            reader.receive()

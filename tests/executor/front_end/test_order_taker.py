@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import socket
 import threading
 
 from specsched_executor.core import DeltaSink, DuplicateIdError, GenerationRequest, SamplingParams
 from specsched_executor.front_end import messages as m
+from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.order_taker import OrderTaker
 
 from tests.executor.gateway.fakes import FakeEngine
@@ -23,16 +24,17 @@ class FullEngine(FakeEngine):
 
 
 def test_who_gives_up_a_duplicate_does_not_abort_the_first() -> None:
-    ours, theirs = multiprocessing.Pipe()
+    ours, theirs = map(Channel, socket.socketpair())
     engine, ended = FullEngine(), threading.Event()
     orders = OrderTaker(ours, engine, {}, on_message=lambda message: None, on_end=ended.set)
     orders.start()
     theirs.send(m.Submit(7, GenerationRequest("a", (1,), SamplingParams())))
     theirs.send(m.Abort(7, "a"))
     theirs.send(m.AbortElsewhere("b"))
-    ((key, delta),) = theirs.recv().others
+    (deltas,) = theirs.receive()
+    ((key, delta),) = deltas.others
     theirs.close()
     assert ended.wait(20)
     assert (key, delta.finish_reason) == (7, "duplicate")
     assert engine.aborted == ["b"]
-    orders.outbox.close()
+    orders.close()

@@ -89,7 +89,7 @@ async def test_the_end_of_the_front_end_is_noticed(site: Site, front_end: FrontE
 
 
 async def test_a_front_end_ends_with_its_engine(front_end: FrontEndProcess) -> None:
-    connection = socket.socket(fileno=os.dup(front_end._connection.fileno()))
+    connection = socket.socket(fileno=os.dup(front_end._channel.fileno()))
     with connection:
         connection.shutdown(socket.SHUT_RDWR)  # as the kernel does where the process is gone
     assert await asyncio.to_thread(front_end._child.wait, 60) == 1
@@ -103,5 +103,6 @@ async def test_a_port_that_is_taken_is_told(engine: FakeEngine) -> None:
         process = site.one()
         with pytest.raises(GatewayError, match="address already in use"):
             await process.start()
-    assert await asyncio.to_thread(process._child.wait, 60) == 0
+        await process.stop(grace_s=60)
+    assert process._child.returncode == 0
     assert not site.has_failed.is_set()

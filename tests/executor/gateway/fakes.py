@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import multiprocessing
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import DeltaSink, GenerationRequest, RequestError, TokenDelta
+from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.messages import Topic
 from specsched_executor.front_end.order_taker import OrderTaker, sendable_stats
 from specsched_executor.front_end.remote_engine import RemoteEngine
@@ -67,6 +69,13 @@ class FakeStats:
     num_failed_requests: int = 0
 
 
+def tell(sink: DeltaSink, delta: TokenDelta) -> None:
+    """As the engine's thread does."""
+    sink(delta)
+    if isinstance(sink, BatchedSink):
+        sink.taker.flush()
+
+
 class FakeEngine:
     """Accepts what it is given; deltas come from `emit`, in whatever thread calls it."""
 
@@ -90,7 +99,8 @@ class FakeEngine:
         return FakeStats()
 
     def emit(self, request_id: str, token_ids: Sequence[int], **fields: object) -> None:
-        self.sinks[request_id](TokenDelta(request_id, tuple(token_ids), **fields))  # type: ignore[arg-type]
+        told = TokenDelta(request_id, tuple(token_ids), **fields)  # type: ignore[arg-type]
+        tell(self.sinks[request_id], told)
 
     async def received(self, request_id: str) -> GenerationRequest:
         return await eventually(lambda: self.requests.get(request_id))
@@ -178,7 +188,7 @@ def at_a_distance(
     engine: EngineApi, schedulers: AttachedSchedulers = nobody
 ) -> Iterator[RemoteEngine]:
     """The engine through a connection whose ends are both in this process."""
-    ours, theirs = multiprocessing.Pipe()
+    ours, theirs = map(Channel, socket.socketpair())
     ended = threading.Event()
     orders = OrderTaker(
         ours,
@@ -198,8 +208,7 @@ def at_a_distance(
         remote.close()
         theirs.close()
         assert ended.wait(20)
-        orders.outbox.close()
-        ours.close()
+        orders.close()
 
 
 @contextlib.contextmanager
