@@ -11,6 +11,8 @@ __all__ = ["GraphSizes", "default_rows", "parse_rows"]
 
 _MAX_DEFAULT_ROWS = 2048
 _MIN_PROMPT_ROWS = 16
+_MAX_EVERY_LENGTH = 8
+"""Longest drafts of which each shorter length is captured too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class GraphSizes:
 
     @classmethod
     def of(cls, rows: Sequence[int], max_requests: int, max_draft_tokens: int) -> GraphSizes:
-        """The grid for these rows: drafts full and ever half as long.
+        """The grid for these rows: drafts of every length, of long ones full and ever half as long.
 
         Where requests come and go nearly every step has prompts, so such steps get the same sizes:
         a coarser grid would cost them rows that the price of a step knows nothing of.
@@ -39,7 +41,7 @@ class GraphSizes:
             rows=tuple(rows),
             prompt_rows=tuple(sorted({*coarse, *fine})),
             draft_requests=_powers(1, max_requests),
-            draft_lens=draft_lengths(max_draft_tokens),
+            draft_lens=_draft_lens(max_draft_tokens),
         )
 
 
@@ -74,6 +76,12 @@ def parse_rows(sizes: Sequence[int], max_requests: int, max_batched_tokens: int)
             f" {max_requests}, so that a step of all requests without drafts is captured"
         )
     return list(sizes)
+
+
+def _draft_lens(max_draft_tokens: int) -> tuple[int, ...]:
+    if max_draft_tokens <= _MAX_EVERY_LENGTH:
+        return tuple(range(1, max_draft_tokens + 1))
+    return draft_lengths(max_draft_tokens)
 
 
 def _powers(first: int, limit: int) -> tuple[int, ...]:

@@ -152,8 +152,10 @@ def test_capture_sizes_that_cannot_serve_are_refused(sizes, named):
         graph_sizes(options(capture_sizes=sizes), max_draft_tokens=3)
 
 
-@pytest.mark.parametrize(("longest", "lens"), [(7, (1, 2, 4, 7)), (8, (1, 2, 4, 8)), (1, (1,))])
-def test_drafts_are_captured_full_and_ever_half_as_long(longest, lens):
+@pytest.mark.parametrize(
+    ("longest", "lens"), [(7, (1, 2, 3, 4, 5, 6, 7)), (12, (1, 2, 3, 6, 12)), (1, (1,))]
+)
+def test_short_drafts_are_captured_in_every_length_long_ones_ever_half_as_long(longest, lens):
     assert graph_sizes(options(), max_draft_tokens=longest).draft_lens == lens
 
 
