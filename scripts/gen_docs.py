@@ -22,8 +22,10 @@ from specsched_executor.telemetry.catalogue import CATALOGUE as EXECUTOR_METRICS
 from specsched_protocol.metrics import Metric
 from specsched_protocol.settings import ProcessSettings, Settings
 from specsched_scheduler.config import SchedulerConfig
+from specsched_scheduler.decision.codes import Feature
 from specsched_scheduler.policies.base import Parameter
 from specsched_scheduler.policies.builtin import BUILT_IN
+from specsched_scheduler.policies.features import FEATURES
 from specsched_scheduler.telemetry.catalogue import CATALOGUE as SCHEDULER_METRICS
 
 from scripts.option_facts import OptionFacts, option_facts
@@ -128,9 +130,40 @@ def policies_table() -> str:
     lines = ["| policy | what it verifies | parameters | as typed |", "|---|---|---|---|"]
     for name, policy in BUILT_IN.items():
         what = (policy.__doc__ or "").partition("\n")[0]
-        parameters = "; ".join(_parameter(each) for each in policy.parameters) or "none"
+        own = (each for each in policy.parameters if each not in FEATURES)
+        parameters = "; ".join(map(_parameter, own)) or "none"
         typed = f'`specsched policy set "{EXAMPLES.get(name, name)}"`'
         lines.append(f"| `{name}` | {what} | {parameters} | {typed} |")
+    return "\n".join(lines)
+
+
+_LEFT_OUT: Final = {
+    Feature.RANKING: (
+        "drafts do not compete for rows: all requests have one cap, that of the highest ratio"
+    ),
+    Feature.CONTEXT: "the context read is in no price",
+    Feature.CALIBRATION: (
+        "confidences count as the drafter tells them, in the budget and in the executor's ranking"
+    ),
+    Feature.PRIOR: (
+        "drafts without a confidence count as certain, not as the mean of their position"
+    ),
+    Feature.ANTICIPATION: (
+        "old survivals count as they were told, not pulled to the mean of the request's last drafts"
+    ),
+    Feature.DRAFT_LENGTH: "drafts are always full, none are skipped",
+    Feature.FILL: "rows that a captured size leaves over stay empty",
+    Feature.CORRECTION: "steps are priced by the profile as told",
+}
+
+
+def features_table() -> str:
+    """What policies can leave out, and which."""
+    lines = ["| as typed | what is left out | also of |", "|---|---|---|"]
+    for feature, parameter in zip(Feature, FEATURES, strict=True):
+        takers = [name for name, policy in BUILT_IN.items() if parameter in policy.parameters]
+        others = ", ".join(f"`{name}`" for name in takers if name != "throughput")
+        lines.append(f"| `throughput({parameter.name}=0)` | {_LEFT_OUT[feature]} | {others} |")
     return "\n".join(lines)
 
 
@@ -150,6 +183,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": lambda: commands_table(typer.main.get_command(app)),
     "exit codes": exit_codes_table,
     "policies": policies_table,
+    "features": features_table,
 }
 
 

@@ -9,14 +9,14 @@ from specsched_kernels import allocate_verify_lens
 from tests.bench.simulator.machine import load_machine
 from tests.bench.simulator.ranking import rank_drafts
 from tests.bench.simulator.recordings import load_recordings
-from tests.bench.simulator.simulation import Result, Variant, simulate
+from tests.bench.simulator.simulation import Result, simulate
 from tests.bench.simulator.workload import Workload
 
 
 def run(policy: str, seed: int = 1, concurrency: int = 3) -> Result:
     workload = Workload(load_recordings("sampled"), concurrency)
     machine = load_machine("8b", "lookup")
-    return simulate(Variant(policy), workload, machine, num_requests=8, seed=seed)
+    return simulate(policy, workload, machine, num_requests=8, seed=seed)
 
 
 def test_ranks_like_the_executor():
@@ -56,7 +56,7 @@ def test_where_nothing_was_drafted_nothing_is_verified():
     assert silent.mean() > 0.5
     assert not recordings.accepted[silent].any()
     workload, machine = Workload(recordings, 8), load_machine("8b", "lookup")
-    result = simulate(Variant("fixed(7)"), workload, machine, num_requests=8, seed=1)
+    result = simulate("fixed(7)", workload, machine, num_requests=8, seed=1)
     assert 0 < np.mean(result.budgets) < 0.7 * 7 * 8
     assert result.accepted > 0
 

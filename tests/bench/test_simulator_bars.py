@@ -19,13 +19,12 @@ from tests.bench.simulator.bars import (
 )
 from tests.bench.simulator.machine import load_machine
 from tests.bench.simulator.recordings import load_recordings
-from tests.bench.simulator.simulation import Variant
 from tests.bench.simulator.workload import Workload
 
 STATEMENT = "A simulation: an instrument for choosing, not evidence about the product."
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-THROUGHPUT, FULL_DRAFTS = Variant("throughput"), Variant("throughput", learns_draft_length=False)
-OLD_SURVIVALS = Variant("throughput", anticipates=False)
+THROUGHPUT, FULL_DRAFTS = "throughput", "throughput(draft_length=0)"
+OLD_SURVIVALS = "throughput(anticipation=0)"
 REGIMES = {
     "block": ("block", "sampled"),
     "lookup": ("lookup", "sampled"),
@@ -34,14 +33,14 @@ REGIMES = {
     "greedy_copy": ("lookup", "greedy copy"),
 }
 """Costs of drafting and recordings."""
-FAIR = [Variant(f"throughput(fairness={alpha})") for alpha in (1, 2, 4)]
+FAIR = [f"throughput(fairness={alpha})" for alpha in (1, 2, 4)]
 
 
 # ===================== Short runs, for the suite =====================
 
 
-def one_speed(variant: Variant, workload: Workload, rounds: int = 8) -> float:
-    (result,) = runs(variant, workload, load_machine(), rounds=rounds, num_seeds=1)
+def one_speed(policy: str, workload: Workload, rounds: int = 8) -> float:
+    (result,) = runs(policy, workload, load_machine(), rounds=rounds, num_seeds=1)
     return result.tokens_per_second
 
 
@@ -49,7 +48,7 @@ def one_speed(variant: Variant, workload: Workload, rounds: int = 8) -> float:
 def test_a_drafter_that_brings_little_costs_little():
     """0.16 accepted tokens per draft: within 2 % of no drafts, where always drafting costs."""
     workload = Workload(thin_to(load_recordings("sampled"), 0.16), 16)
-    off = one_speed(Variant("off"), workload)
+    off = one_speed("off", workload)
     learned = one_speed(THROUGHPUT, workload)
     assert learned > 0.98 * off
     assert one_speed(FULL_DRAFTS, workload) < 0.995 * learned
@@ -68,7 +67,7 @@ def test_slo_keeps_its_bound_where_it_can_be_kept():
     machine, workload = load_machine(), Workload(load_recordings("sampled"), 64)
     bound_ms = 14.0
     kept, free = (
-        kept_bounds(runs(Variant(name), workload, machine, rounds=4, num_seeds=1), bound_ms)
+        kept_bounds(runs(name, workload, machine, rounds=4, num_seeds=1), bound_ms)
         for name in (f"slo(step_ms={bound_ms})", "throughput")
     )
     assert kept[0] >= 0.99
@@ -118,10 +117,10 @@ def test_bench_fairness(record_bench, regime):
     for concurrency in (16, 64, 256):
         workload = Workload(load_recordings(kind), concurrency)
         name, fixed = best_fixed(workload, machine, **settings)
-        for variant in (THROUGHPUT, *FAIR):
-            found = runs(variant, workload, machine, **settings)
+        for policy in (THROUGHPUT, *FAIR):
+            found = runs(policy, workload, machine, **settings)
             speed = Spread.of(speeds(found) / speeds(fixed))
-            result = {"concurrency": concurrency, "policy": str(variant), "best_fixed": name}
+            result = {"concurrency": concurrency, "policy": policy, "best_fixed": name}
             result |= {"ratio": speed.mean, "error": speed.error}
             for quantile in (0.5, 0.95):
                 ratio = Spread.of(paces(found, quantile) / paces(fixed, quantile))
@@ -153,7 +152,7 @@ def test_bench_learned_features(record_bench):
 def _slo(machine, settings):
     workload = Workload(load_recordings("sampled"), 64)
     for bound_ms in (9.0, 11.0, 14.0):
-        found = runs(Variant(f"slo(step_ms={bound_ms})"), workload, machine, **settings)
+        found = runs(f"slo(step_ms={bound_ms})", workload, machine, **settings)
         kept = Spread.of(kept_bounds(found, bound_ms))
         yield {"feature": "slo", "bound_ms": bound_ms, "kept": kept.mean, "error": kept.error}
 
@@ -164,22 +163,22 @@ def _anticipation(settings):
         for concurrency in (1, 4, 16, 64):
             workload = Workload(load_recordings("sampled"), concurrency)
             found, other = (
-                runs(variant, workload, machine, **settings)
-                for variant in (THROUGHPUT, OLD_SURVIVALS)
+                runs(policy, workload, machine, **settings)
+                for policy in (THROUGHPUT, OLD_SURVIVALS)
             )
             ratio = Spread.of(speeds(found) / speeds(other))
             yield {
                 "feature": "anticipation",
                 "drafter": drafter,
                 "concurrency": concurrency,
-                "against": str(OLD_SURVIVALS),
+                "against": OLD_SURVIVALS,
                 "ratio": ratio.mean,
                 "error": ratio.error,
             }
 
 
 def _length(machine, settings):
-    cases = (("sampled", 0.16, Variant("off")), ("greedy", 2.0, FULL_DRAFTS))
+    cases = (("sampled", 0.16, "off"), ("greedy", 2.0, FULL_DRAFTS))
     for kind, accepted, against in cases:
         recordings = thin_to(load_recordings(kind), accepted)
         for concurrency in (1, 16, 128):
@@ -192,7 +191,7 @@ def _length(machine, settings):
                 "feature": "draft length",
                 "accepted_per_draft": accepted,
                 "concurrency": concurrency,
-                "against": str(against),
+                "against": against,
                 "ratio": ratio.mean,
                 "error": ratio.error,
                 "min_steps_between_changes": min(

@@ -25,6 +25,7 @@ from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 from specsched_scheduler.decision import (
     NO_CAP,
     DecisionInputs,
+    Feature,
     PolicyCode,
     decide,
     new_running_mean,
@@ -70,7 +71,8 @@ class InProcessTransport:
         self._policy = build_policy(policy)
         self._table = cost_model_from_message(cost, max_draft_tokens).compile()
         self._max_draft_tokens = max_draft_tokens
-        measured = calibration or scheduler_pb2.Calibration()
+        is_calibrated = not self._policy.rule.left_out & Feature.CALIBRATION
+        measured = (calibration if is_calibrated else None) or scheduler_pb2.Calibration()
         self._calibration = calibration_from_message(measured, max_draft_tokens).compile()
         self._prior = new_running_mean(max_draft_tokens)
         self._workspace = new_workspace(max_requests, max_draft_tokens)
@@ -183,7 +185,7 @@ class InProcessTransport:
             expected_ms=plan.expected_ms,
             policy_id=self._policy.rule.code,
             model_state=plan.model_state,
-            flags=plan.flags | row_flags(self._policy.rule.code),
+            flags=plan.flags | row_flags(self._policy.rule),
             num_repaired_confidences=plan.num_repaired,
             decided_ns=time.monotonic_ns(),
             fairness=self._policy.rule.fairness,

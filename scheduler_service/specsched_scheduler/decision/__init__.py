@@ -4,7 +4,13 @@
 loop, imported from its own module because it needs numba.
 """
 
-from specsched_scheduler.decision.codes import NO_CAP, DecisionFlags, ModelState, PolicyCode
+from specsched_scheduler.decision.codes import (
+    NO_CAP,
+    DecisionFlags,
+    Feature,
+    ModelState,
+    PolicyCode,
+)
 from specsched_scheduler.decision.cost import ContextCost, CostModel, CostTable
 from specsched_scheduler.decision.decide import decide
 from specsched_scheduler.decision.errors import (
@@ -26,6 +32,7 @@ __all__ = [
     "DecisionFlags",
     "DecisionInputs",
     "DecisionOutcome",
+    "Feature",
     "InvalidRequestError",
     "ModelState",
     "PolicyCode",

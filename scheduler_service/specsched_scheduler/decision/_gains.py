@@ -8,10 +8,22 @@ import numpy as np
 from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._order import Choice
+from specsched_scheduler.decision.codes import Feature
 from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, Workspace
 
-__all__ = ["Batch", "Gains", "collect_gains", "sum_admitted_survival", "summarise_batch"]
+__all__ = [
+    "Batch",
+    "Gains",
+    "collect_gains",
+    "num_present",
+    "sane_weight",
+    "sum_admitted_survival",
+    "summarise_batch",
+]
+
+PRIOR = int(Feature.PRIOR)
+"""Numba inlines module integers; enum members it would look up."""
 
 
 class Batch(NamedTuple):
@@ -53,14 +65,14 @@ def _as_int64(value: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _sane_weight(weight: Any) -> Any:
+def sane_weight(weight: Any) -> Any:
     """The weight of a row; 1 where shared memory holds something impossible."""
     value = np.float64(weight)
     return value if 0.0 <= value < np.inf else 1.0
 
 
 @njit(cache=True, nogil=True)
-def _num_present(samples: Any, num_draft_tokens: Any, max_draft_tokens: int) -> Any:
+def num_present(samples: Any, num_draft_tokens: Any, max_draft_tokens: int) -> Any:
     """Drafts present in a row, clamped: a count from shared memory is never trusted."""
     return min(_as_int64(num_draft_tokens), max_draft_tokens) if samples != 0 else 0
 
@@ -72,7 +84,7 @@ def summarise_batch(step: StepInput) -> Any:
     num_sampling, num_context = 0, _as_int64(0)
     for row in range(step.num_requests):
         if step.samples[row] != 0:
-            value = _sane_weight(step.weight[row])
+            value = sane_weight(step.weight[row])
             total_weight += value
             max_weight = max(max_weight, value)
             is_weighted |= value != 1.0
@@ -139,7 +151,7 @@ def _count_above(step: StepInput, max_verify_len: int, threshold: float, surviva
     """Survivals that reach the threshold; along a row they are the leading ones."""
     num_above = 0
     for row in range(step.num_requests):
-        present = _num_present(
+        present = num_present(
             step.samples[row], step.num_draft_tokens[row], step.confidence.shape[1]
         )
         for position in range(min(present, max_verify_len)):
@@ -148,13 +160,19 @@ def _count_above(step: StepInput, max_verify_len: int, threshold: float, surviva
 
 
 @njit(cache=True, nogil=True)
-def collect_gains(
-    step: StepInput, max_verify_len: int, threshold: float, prior: RunningMean, workspace: Workspace
+def collect_gains(  # noqa: PLR0917 - nopython code has no keywords worth their cost
+    step: StepInput,
+    max_verify_len: int,
+    threshold: float,
+    left_out: int,
+    prior: RunningMean,
+    workspace: Workspace,
 ) -> Any:
     """Gains of the step; workspace.survival[r] holds the survivals of row r.
 
     Rows that need the prior wait until it has seen the valid values of this step. threshold: above
-    1 it counts nothing. Helpers called per row take single arrays, or they would not be inlined.
+    1 it counts nothing. left_out: Features. Helpers called per row take single arrays, or they
+    would not be inlined.
     """
     max_draft_tokens = step.confidence.shape[1]
     position_sum, position_count = workspace.position_sum, workspace.position_count
@@ -163,7 +181,7 @@ def collect_gains(
     num_drafts, num_gains, survival_sum = 0, 0, 0.0
     num_pending, num_repaired, num_prior_rows = 0, 0, 0
     for row in range(step.num_requests):
-        present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
+        present = num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
         length = min(present, max_verify_len)
         num_drafts += length
         values = step.confidence[row]
@@ -173,19 +191,23 @@ def collect_gains(
             workspace.pending[num_pending] = row
             num_pending += 1
             continue
-        weight = _sane_weight(step.weight[row])
+        weight = sane_weight(step.weight[row])
         out, survivals = workspace.gain[num_gains:], workspace.survival[row]
         row_gains, row_sum = _emit_row(values, length, weight, out, survivals)
         num_gains += row_gains
         survival_sum += row_sum
     _update_running_mean(prior, workspace)
+    typical = prior.mean
+    if left_out & PRIOR:
+        position_sum[:] = 1.0
+        typical = position_sum
     for index in range(num_pending):
         row = workspace.pending[index]
-        present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
+        present = num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
         values, survivals = step.confidence[row], workspace.survival[row]
         is_absent = step.has_confidence[row] == 0
-        num_repaired += _repair_row(values, present, is_absent, prior.mean, survivals)
-        length, weight = min(present, max_verify_len), _sane_weight(step.weight[row])
+        num_repaired += _repair_row(values, present, is_absent, typical, survivals)
+        length, weight = min(present, max_verify_len), sane_weight(step.weight[row])
         out = workspace.gain[num_gains:]
         row_gains, row_sum = _emit_row(survivals, length, weight, out, survivals)
         num_gains += row_gains
@@ -204,8 +226,8 @@ def sum_admitted_survival(
     max_draft_tokens = step.confidence.shape[1]
     total, num_left = 0.0, choice.budget
     for row in range(step.num_requests):
-        weight = _sane_weight(step.weight[row])
-        present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
+        weight = sane_weight(step.weight[row])
+        present = num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
         for position in range(min(present, max_verify_len)):
             survival = workspace.survival[row, position]
             is_above = weight * survival > choice.cut
@@ -215,9 +237,9 @@ def sum_admitted_survival(
         for row in range(step.num_requests):
             if num_left <= 0:
                 return total
-            present = _num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
+            present = num_present(step.samples[row], step.num_draft_tokens[row], max_draft_tokens)
             survival = workspace.survival[row, position]
-            is_tie = _sane_weight(step.weight[row]) * survival == choice.cut
+            is_tie = sane_weight(step.weight[row]) * survival == choice.cut
             if is_tie and position < present:
                 total += survival
                 num_left -= 1

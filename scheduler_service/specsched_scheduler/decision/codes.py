@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["NO_CAP", "DecisionFlags", "ModelState", "PolicyCode"]
+__all__ = ["NO_CAP", "DecisionFlags", "Feature", "ModelState", "PolicyCode"]
 
 NO_CAP = 0xFFFF_FFFF
 """A `max_budget` or `max_verify_len` that does not bind."""
@@ -30,6 +30,28 @@ class DecisionFlags(enum.IntFlag):
     PROBE = 64
     ROWS_BOUND = 128
     FILL_SIZE = 256
+
+
+class Feature(enum.IntFlag):
+    """What a policy can be told to leave out, so that it can be measured what each brings."""
+
+    NONE = 0
+    RANKING = 1
+    """Drafts compete for rows; without it every request gets the same cap."""
+    CONTEXT = 2
+    """The context read is in the price."""
+    CALIBRATION = 4
+    """Confidences count as calibrated, in the budget and in the executor's ranking."""
+    PRIOR = 8
+    """Drafts without a confidence count as the mean of their position, else as certain."""
+    ANTICIPATION = 16
+    """Survivals are made to tell of the drafts that follow: see decision.anticipation."""
+    DRAFT_LENGTH = 32
+    """Drafts are as long as pays, else always full: see decision.draft_length."""
+    FILL = 64
+    """Rows that a captured size leaves over take drafts beyond the budget."""
+    CORRECTION = 128
+    """Prices are the profile's as corrected by measured steps."""
 
 
 class PolicyCode(enum.IntEnum):

@@ -27,7 +27,7 @@ def decide(
     prior: the running mean of earlier steps, updated in place; None: the step stands alone. Raises
     PolicyFailedError where the policy raises or its answer makes no sense.
     """
-    step = StepView(inputs, table, prior)
+    step = StepView(inputs, table, prior, policy.rule.left_out)
     choice = policy.decide(step)
     limit = min(step.num_drafts(choice.max_verify_len), inputs.max_budget)
     budget = min(choice.budget, limit)

@@ -16,6 +16,7 @@ import numpy as np
 from specsched_protocol.compiling import njit
 
 from specsched_scheduler.decision._borrowing import borrowed
+from specsched_scheduler.decision._equal_split import best_equal_split
 from specsched_scheduler.decision._gains import (
     Batch,
     Gains,
@@ -32,7 +33,13 @@ from specsched_scheduler.decision._price import (
     verify_ms_at,
 )
 from specsched_scheduler.decision._search import search_budget
-from specsched_scheduler.decision.codes import NO_CAP, DecisionFlags, ModelState, PolicyCode
+from specsched_scheduler.decision.codes import (
+    NO_CAP,
+    DecisionFlags,
+    Feature,
+    ModelState,
+    PolicyCode,
+)
 from specsched_scheduler.decision.cost import BOUND_MARGIN, CostTable
 from specsched_scheduler.decision.step import PolicyRule, StepInput, StepPlan
 from specsched_scheduler.decision.workspace import RunningMean, Workspace
@@ -46,6 +53,7 @@ FIXED = int(PolicyCode.FIXED)
 THRESHOLD = int(PolicyCode.THRESHOLD)
 OFF = int(PolicyCode.OFF)
 SLO = int(PolicyCode.SLO)
+RANKING, CONTEXT = int(Feature.RANKING), int(Feature.CONTEXT)
 OK, NO_MODEL = int(ModelState.OK), int(ModelState.NO_MODEL)
 FLAT, CAPPED = int(DecisionFlags.FLAT), int(DecisionFlags.CAPPED)
 REPAIRED, PRIOR = int(DecisionFlags.REPAIRED), int(DecisionFlags.PRIOR)
@@ -55,10 +63,13 @@ MS_PER_SECOND = 1e3
 
 
 @njit(cache=True, nogil=True)
-def _objective_of(table: CostTable, batch: Batch, step: StepInput, num_left_out: int) -> Any:
+def _objective_of(
+    policy: PolicyRule, table: CostTable, batch: Batch, step: StepInput, num_left_out: int
+) -> Any:
     """The ratio to maximise, with `num_left_out` prefill rows charged to nobody."""
     num_rows = step.num_other_tokens
     relative = batch.context_tokens - table.profiled_context * batch.num_sampling
+    context_ms = 0.0 if policy.left_out & CONTEXT else table.context_ms_per_token * relative
     return Objective(
         table,
         batch.total_weight,
@@ -66,7 +77,7 @@ def _objective_of(table: CostTable, batch: Batch, step: StepInput, num_left_out:
         num_rows,
         draft_ms_at(table, batch.num_sampling, step.next_draft_tokens),
         verify_ms_at(table, num_rows) - verify_ms_at(table, num_rows - num_left_out),
-        table.context_ms_per_token * relative,
+        context_ms,
     )
 
 
@@ -122,16 +133,18 @@ def _count(
 
 
 @njit(cache=True, nogil=True)
-def _flags_of(objective: Objective, gains: Gains, budget: int, max_budget: int) -> Any:
-    """Reason flags of a decision."""
+def _flags_of(
+    objective: Objective, gains: Gains, num_drafts: int, budget: int, max_budget: int
+) -> Any:
+    """Reason flags of a decision. num_drafts: within the cap per request that it sets."""
     table = objective.table
     flags = 0
-    reachable = min(gains.num_drafts, max_budget)
+    reachable = min(num_drafts, max_budget)
     low = verify_ms_at(table, objective.num_rows)
     high = verify_ms_at(table, objective.num_rows + reachable)
     if table.has_model and reachable > 0 and abs(high - low) <= table.noise_ratio * low:
         flags |= FLAT
-    if budget == max_budget and max_budget < gains.num_drafts:
+    if budget == max_budget and max_budget < num_drafts:
         flags |= CAPPED
     if gains.num_repaired > 0:
         flags |= REPAIRED
@@ -156,15 +169,20 @@ def decide_step(
     cap = min(int(policy.parameter), NO_CAP) if policy.code == FIXED else NO_CAP
     batch = summarise_batch(step)
     threshold = policy.parameter if policy.code == THRESHOLD else np.inf
-    gains = collect_gains(step, cap, threshold, prior, workspace)
+    gains = collect_gains(step, cap, threshold, policy.left_out, prior, workspace)
     leaves_out = policy.code in (THROUGHPUT, SLO)
-    objective = _objective_of(table, batch, step, step.num_prefill_tokens if leaves_out else 0)
-    whole_step = _objective_of(table, batch, step, 0)
-    bound_flags = 0
+    num_left_out = step.num_prefill_tokens if leaves_out else 0
+    objective = _objective_of(policy, table, batch, step, num_left_out)
+    whole_step = _objective_of(policy, table, batch, step, 0)
+    bound_flags, num_drafts = 0, gains.num_drafts
     if (policy.code <= GREEDY_CAUSAL or policy.code == SLO) and table.has_model:
         reach = min(step.max_budget, gains.num_gains)
         reach, bound_flags = _bounded_reach(policy, whole_step, reach)
-        choice = _search(policy.code, objective, gains.num_gains, reach, workspace)
+        if policy.left_out & RANKING:
+            cap, choice = best_equal_split(objective, step, reach, workspace)
+            num_drafts = choice.budget
+        else:
+            choice = _search(policy.code, objective, gains.num_gains, reach, workspace)
     else:
         choice = _count(policy.code, batch, gains, step.max_budget, workspace)
     admitted = choice.gain_sum
@@ -174,7 +192,7 @@ def decide_step(
         choice.budget,
         cap,
         OK if table.has_model else NO_MODEL,
-        _flags_of(objective, gains, choice.budget, step.max_budget) | bound_flags,
+        _flags_of(objective, gains, num_drafts, choice.budget, step.max_budget) | bound_flags,
         gains.num_repaired,
         gains.num_drafts,
         batch.num_sampling + admitted,

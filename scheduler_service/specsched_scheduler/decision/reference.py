@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from specsched_scheduler.decision.codes import Feature
 from specsched_scheduler.decision.cost import BOUND_MARGIN, MIN_PRICE_MS, CostTable
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.workspace import MEMORY_SAMPLES, RunningMean, new_running_mean
@@ -38,11 +39,14 @@ class Repaired:
     num_prior_rows: int
 
 
-def repair(inputs: DecisionInputs, prior: RunningMean | None = None) -> Repaired:
+def repair(
+    inputs: DecisionInputs, prior: RunningMean | None = None, left_out: int = Feature.NONE
+) -> Repaired:
     """Replace every missing or impossible confidence by the mean of its position.
 
     The mean is that of the valid values of drafts present, over this step and those that `prior`
-    has seen; 0.5 where there was none. `prior` is updated in place; None: this step alone.
+    has seen; 0.5 where there was none; 1 where the prior is left out. `prior` is updated in place;
+    None: this step alone.
     """
     prior = prior or new_running_mean(inputs.max_draft_tokens)
     confidence = inputs.confidence.astype(np.float64)
@@ -51,8 +55,9 @@ def repair(inputs: DecisionInputs, prior: RunningMean | None = None) -> Repaired
     has_row = inputs.has_confidence[:, None]
     is_valid = has_row & (confidence >= 0.0) & (confidence <= 1.0)
     _update(prior, np.where(is_present & is_valid, confidence, 0.0), is_present & is_valid)
+    typical = np.ones_like(prior.mean) if left_out & Feature.PRIOR else prior.mean
     return Repaired(
-        confidence=np.where(is_valid, confidence, prior.mean),
+        confidence=np.where(is_valid, confidence, typical),
         is_present=is_present,
         num_repaired=int((is_present & has_row & ~is_valid).sum()),
         num_prior_rows=int((is_present.any(axis=1) & ~inputs.has_confidence).sum()),
@@ -118,15 +123,21 @@ def _lookup(curve: Floats, slope: float, index: npt.NDArray[np.int64]) -> Floats
 class StepView:
     """One step as policies see it: survivals, ranks and prices, each computed once when asked for.
 
-    `inputs` and `table` are as given; every count is about requests that sample.
+    `inputs` and `table` are as given; every count is about requests that sample. left_out:
+    Features.
     """
 
     def __init__(
-        self, inputs: DecisionInputs, table: CostTable, prior: RunningMean | None = None
+        self,
+        inputs: DecisionInputs,
+        table: CostTable,
+        prior: RunningMean | None = None,
+        left_out: int = Feature.NONE,
     ) -> None:
         self.inputs = inputs
         self.table = table
-        self.repaired = repair(inputs, prior)
+        self.repaired = repair(inputs, prior, left_out)
+        self._left_out = left_out
 
     @property
     def has_model(self) -> bool:
@@ -187,7 +198,9 @@ class StepView:
         return int(np.argmin(is_within)) - 1 if not is_within.all() else self.reach
 
     def context_ms(self) -> float:
-        """Cost of the context read, relative to the profiled context."""
+        """Cost of the context read, relative to the profiled context; 0 where it is left out."""
+        if self._left_out & Feature.CONTEXT:
+            return 0.0
         tokens = int(self.inputs.context_tokens[self.inputs.samples].sum())
         relative = tokens - self.table.profiled_context * self.num_sampling
         return self.table.context_ms_per_token * relative
@@ -205,3 +218,14 @@ class StepView:
         gains = self.gain.reshape(-1)[self.ranked()][: self.reach]
         sums = np.concatenate([[0.0], np.cumsum(gains)])
         return (self.total_weight + sums) / self.price(np.arange(len(sums)), num_left_out)
+
+    def equal_split(self, max_budget: int, num_left_out: int = 0) -> tuple[int, int]:
+        """(cap per request, B of all drafts within it) of the highest ratio, B <= max_budget.
+
+        Of equal ratios the smallest cap. Gains are summed by position, then row.
+        """
+        budgets = np.append(0, np.cumsum(self.eligible().sum(axis=0)))
+        sums = np.append(0.0, np.cumsum(self.gain.T[self.eligible().T]))[budgets]
+        ratio = (self.total_weight + sums) / self.price(budgets, num_left_out)
+        cap = int(np.argmax(ratio[budgets <= max_budget]))
+        return cap, int(budgets[cap])

@@ -6,18 +6,21 @@ from typing import Any
 
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
+from specsched_scheduler.decision.codes import DecisionFlags, Feature, PolicyCode
+from specsched_scheduler.decision.step import PolicyRule
 
 __all__ = ["row_flags"]
 
 # Numba inlines module integers; enum members it would look up.
 THROUGHPUT, RATIO, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO), int(PolicyCode.SLO)
+FILL = int(Feature.FILL)
 ROWS_BOUND, FILL_SIZE = int(DecisionFlags.ROWS_BOUND), int(DecisionFlags.FILL_SIZE)
 
 
 @njit(cache=True, nogil=True)
-def row_flags(policy_code: int) -> Any:
-    """DecisionFlags of a PolicyCode: a bound on the step is one on its rows; where tokens are
+def row_flags(rule: PolicyRule) -> Any:
+    """DecisionFlags of a policy: a bound on the step is one on its rows; where tokens are
     weighed against time, rows that take none are used."""
-    flags = ROWS_BOUND if policy_code == SLO else 0
-    return flags | FILL_SIZE if policy_code in (THROUGHPUT, RATIO, SLO) else flags
+    flags = ROWS_BOUND if rule.code == SLO else 0
+    fills = rule.code in (THROUGHPUT, RATIO, SLO) and not rule.left_out & FILL
+    return flags | FILL_SIZE if fills else flags

@@ -18,6 +18,7 @@ class PolicyRule(NamedTuple):
 
     parameter: k of `fixed`, p of `threshold`, else 0. max_step_ms, min_tokens_per_second: bounds of
     `slo`; inf and 0 bind nothing. fairness: alpha, which the caller applies to the weights.
+    left_out: Features; those outside of a decision are the caller's to leave out.
     """
 
     code: int
@@ -25,6 +26,7 @@ class PolicyRule(NamedTuple):
     max_step_ms: float = math.inf
     min_tokens_per_second: float = 0.0
     fairness: float = 0.0
+    left_out: int = 0
 
 
 class StepInput(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate
-from specsched_scheduler.decision.codes import PolicyCode
+from specsched_scheduler.decision.codes import Feature, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length import DraftLength, Survivals
 from specsched_scheduler.decision.finished import FinishedSteps
@@ -42,11 +42,12 @@ class Learner:
     """One thread. calibrator, succession, corrector, pairing, draft_length: the parts, to be looked
     at.
 
-    table: what steps cost, as corrected at the last update.
+    table, calibration: what decisions go by, as of the last update and without what the policy
+    leaves out. All of it goes on being learned.
 
     on_paired: told of drafts with their outcome, before they are learned from, frozen or not.
     start: where confidences were judged before. is_frozen: keep what was learned as it is.
-    policy: that steps are decided by.
+    policy: that steps are decided by. left_out: Features that it leaves out.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Learner:
         profile: CostModel,
         start: Calibration | None = None,
         policy: PolicyCode = PolicyCode.THROUGHPUT,
+        left_out: int = Feature.NONE,
     ) -> None:
         self.kind = kind
         self.is_frozen = False
@@ -63,13 +65,13 @@ class Learner:
         self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
         self.succession = Succession(kind.max_draft_tokens)
         self.corrector = CostCorrector(profile)
-        self.table = profile.compile()
+        self._policy, self._left_out = policy, left_out
+        self._price()
         self._survivals = Survivals(kind.max_draft_tokens)
         self._seen_by = self.calibrator.calibration
         self._seen_by_table = self._seen_by.compile()
         self.draft_length = self._new_draft_length()
-        self._policy = policy
-        self._draft_length_of = {policy: self.draft_length}
+        self._draft_length_of = {(policy, left_out): self.draft_length}
         self._last_step = LastStep()
         self._num_new_samples = 0
 
@@ -117,21 +119,30 @@ class Learner:
         self.draft_length.begin(self.table)
         self._last_step = LastStep()
 
-    def set_policy(self, policy: PolicyCode) -> None:
+    @property
+    def calibration(self) -> Calibration:
+        """See the class."""
+        if self._left_out & Feature.CALIBRATION:
+            return Calibration.identity(self.kind.max_draft_tokens)
+        return self.calibrator.calibration
+
+    def set_policy(self, policy: PolicyCode, left_out: int = Feature.NONE) -> None:
         """Decide by another policy, with what was learned under it before.
 
         What drafts brought under the last one says little.
         """
-        self._policy = policy
-        if policy not in self._draft_length_of:
-            self._draft_length_of[policy] = self._new_draft_length()
-        self.draft_length = self._draft_length_of[policy]
+        self._policy, self._left_out = policy, left_out
+        self._price()
+        if (policy, left_out) not in self._draft_length_of:
+            self._draft_length_of[policy, left_out] = self._new_draft_length()
+        self.draft_length = self._draft_length_of[policy, left_out]
 
     def entry(self) -> Entry:
         """What was learned, to be kept or handed over."""
         kind, progress = self.kind, self.calibrator.progress
         num_rows = tuple(each.num_rows for each in progress)
-        loads, survivals = self.draft_length.loads(), self._survivals.quantiles()
+        survivals = self._survivals.quantiles()
+        loads = [] if self._left_out else self.draft_length.loads()
         return Entry(
             model=kind.model,
             drafter=kind.drafter,
@@ -151,7 +162,7 @@ class Learner:
         """Go on from what was learned elsewhere.
 
         The cost only where it was of this profile; draft lengths, which rest on the cost, only
-        where it was of this policy too, but how sure drafts are in any case.
+        where it was of this policy too, with nothing left out, but how sure drafts are in any case.
         """
         self.calibrator.restore(entry.learned_calibration(), entry.num_rows)
         if entry.succession is not None:
@@ -165,7 +176,8 @@ class Learner:
             self.corrector.restore(entry.cost.correction())
             self._price()
         lengths = entry.draft_length
-        if lengths is not None and lengths.policy == self._policy.name.lower():
+        is_of_policy = lengths is not None and lengths.policy == self._policy.name.lower()
+        if lengths is not None and is_of_policy and not self._left_out:
             self.draft_length.restore(lengths.states(), self.table)
 
     def _see(self, drafted: DraftedSteps) -> None:
@@ -185,7 +197,11 @@ class Learner:
         return draft_length
 
     def _price(self) -> None:
-        self.table = self.corrector.model().compile()
+        is_corrected = not self._left_out & Feature.CORRECTION
+        model = self.corrector.model() if is_corrected else self.corrector.profile
+        self.table = model.compile()
+        if self._left_out & Feature.CONTEXT:
+            self.table = self.table._replace(context_ms_per_token=0.0)
 
 
 def _ignore(_: object) -> None:

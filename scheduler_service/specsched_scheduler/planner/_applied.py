@@ -19,7 +19,7 @@ from specsched_protocol.shm.plan_arrays import (
 
 from specsched_scheduler.decision.anticipation import anticipate_rows
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate_rows
-from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
+from specsched_scheduler.decision.codes import DecisionFlags, Feature, PolicyCode
 from specsched_scheduler.decision.draft_length import nearest_load, next_draft_tokens, unpack_plan
 from specsched_scheduler.decision.step import PolicyRule, StepPlan
 from specsched_scheduler.planner import _state as state_words
@@ -39,6 +39,7 @@ __all__ = [
 _FIXED = int(PolicyCode.FIXED)
 _THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
 _SLO = int(PolicyCode.SLO)
+_ANTICIPATION = int(Feature.ANTICIPATION)
 _CAPPED = int(DecisionFlags.CAPPED)
 _PROBE = int(DecisionFlags.PROBE)
 _LOAD = state_words.LOAD
@@ -91,8 +92,8 @@ def calibrated(calibration: Any, state: Any) -> Any:
 @njit(cache=True, nogil=True)
 def anticipated(rule: Any, pull: Any, confidence: Any, state: Any) -> Any:
     """Confidences of the step in `state`, made to tell of the drafts that follow them; policies
-    other than ours take those given."""
-    if rule.code not in (_THROUGHPUT, _SLO):
+    other than ours, and those that leave it out, take those given."""
+    if rule.code not in (_THROUGHPUT, _SLO) or rule.left_out & _ANTICIPATION:
         return confidence
     request, num_sampling = state.request, 0
     for row in range(request.fixed[NUM_REQUESTS]):
@@ -131,7 +132,8 @@ def probed_budget(words: Any, policy_code: int, request: Any) -> Any:
 @njit(cache=True, nogil=True)
 def use_all(rule: Any, layout: Any) -> Any:
     """The rule that uses its budget up."""
-    return PolicyRule(_FIXED, np.float64(layout.max_draft_tokens), np.inf, 0.0, rule.fairness)
+    k = np.float64(layout.max_draft_tokens)
+    return PolicyRule(_FIXED, k, np.inf, 0.0, rule.fairness, rule.left_out)
 
 
 @njit(cache=True, nogil=True)

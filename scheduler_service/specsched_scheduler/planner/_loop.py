@@ -194,7 +194,7 @@ def publish_plan(memory: Any, settings: Any, state: Any, plan: Any) -> None:
     """
     fixed, entry, counters = state.request.fixed, state.entry, state.counters
     num_repaired, flags = _count_repaired(state, plan.num_repaired, plan.flags)
-    flags |= row_flags(settings.rule.code)
+    flags |= row_flags(settings.rule)
     max_verify_len = plan.max_verify_len
     if max_verify_len != NO_BUDGET_CAP:
         max_verify_len = min(max_verify_len, memory.layout.max_draft_tokens)

@@ -123,11 +123,13 @@ class Planner:
         if self._thread.is_alive():
             self._thread.join()
 
-    def set_policy(self, policy: PolicySelection) -> None:
-        """Plan by `policy` from the next decision on."""
+    def set_policy(self, policy: PolicySelection, lesson: Lesson | None = None) -> None:
+        """Plan by `policy`, and by `lesson` if there is one, from the next decision on."""
         with self._lock:
-            current = self._inputs
-            self._interrupt_locked(_Inputs(self._settings(policy), current.learned, policy.decide))
+            learned = self._inputs.learned
+            if lesson is not None:
+                self._lesson, learned = lesson, new_learned(lesson)
+            self._interrupt_locked(_Inputs(self._settings(policy), learned, policy.decide))
 
     def set_cost_model(self, cost_model: CostModel) -> None:
         """Price steps by another profile from the next decision on."""

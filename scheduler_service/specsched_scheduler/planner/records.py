@@ -79,6 +79,7 @@ class PolicySelection:
     max_step_ms: float = math.inf
     min_tokens_per_second: float = 0.0
     fairness: float = 0.0
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         if (self.code is PolicyCode.PYTHON) != (self.decide is not None):
@@ -93,6 +94,7 @@ class PolicySelection:
             float(self.max_step_ms),
             float(self.min_tokens_per_second),
             float(self.fairness),
+            int(self.left_out),
         )
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from specsched_scheduler.decision.codes import NO_CAP, PolicyCode
+from specsched_scheduler.decision.codes import NO_CAP, Feature, PolicyCode
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.step import PolicyRule
 from specsched_scheduler.policies.base import Parameter, PolicyChoice
+from specsched_scheduler.policies.features import FEATURES, left_out
 
 __all__ = ["BUILT_IN", "BuiltIn"]
 
@@ -24,6 +26,18 @@ def _verify_all(step: StepView) -> PolicyChoice:
     return PolicyChoice(step.num_drafts())
 
 
+def _fastest(
+    step: StepView, rule: PolicyRule, num_left_out: int = 0, max_budget: int | None = None
+) -> PolicyChoice:
+    """The first maximum of the ratio. num_left_out: prefill rows charged to nobody. max_budget:
+    None for the step's reach. Searches the whole staircase: it has more than one hump."""
+    reach = step.reach if max_budget is None else max_budget
+    if rule.left_out & Feature.RANKING:
+        cap, budget = step.equal_split(reach, num_left_out)
+        return PolicyChoice(budget, max_verify_len=cap)
+    return PolicyChoice(int(np.argmax(step.ratio(num_left_out)[: reach + 1])))
+
+
 class Throughput:
     """argmax of ratio(B) with the prefill rows charged to nobody; first maximum.
 
@@ -33,32 +47,39 @@ class Throughput:
     fairness: alpha of specsched_protocol.fairness. It multiplies the weights before they come here.
     """
 
-    parameters: ClassVar[tuple[Parameter, ...]] = (_FAIRNESS,)
+    parameters: ClassVar[tuple[Parameter, ...]] = (_FAIRNESS, *FEATURES)
 
-    def __init__(self, fairness: float) -> None:
-        self.rule = PolicyRule(int(PolicyCode.THROUGHPUT), fairness=fairness)
+    def __init__(self, fairness: float, **features: int) -> None:
+        self.rule = PolicyRule(
+            int(PolicyCode.THROUGHPUT), fairness=fairness, left_out=left_out(features)
+        )
 
     def decide(self, step: StepView) -> PolicyChoice:
-        """Search the whole staircase: it has more than one hump."""
+        """Search the whole staircase."""
         if not step.has_model:
             return _verify_all(step)
-        return PolicyChoice(int(np.argmax(step.ratio(step.inputs.num_prefill_tokens))))
+        return _fastest(step, self.rule, step.inputs.num_prefill_tokens)
 
 
 class Ratio:
     """argmax of ratio(B) over the whole step, prefill included: the objective as published.
 
     DSpark, arXiv 2607.05147, section 3.2: tau * SPS(B), expected tokens times steps per second.
+    Survivals count as they were told, so there is no anticipation to leave out.
     """
 
-    rule = PolicyRule(int(PolicyCode.RATIO))
-    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    parameters: ClassVar[tuple[Parameter, ...]] = tuple(
+        each for each in FEATURES if each.name != "anticipation"
+    )
+
+    def __init__(self, **features: int) -> None:
+        self.rule = PolicyRule(int(PolicyCode.RATIO), left_out=left_out(features))
 
     def decide(self, step: StepView) -> PolicyChoice:
         """Search the whole staircase."""
         if not step.has_model:
             return _verify_all(step)
-        return PolicyChoice(int(np.argmax(step.ratio())))
+        return _fastest(step, self.rule)
 
 
 class GreedyCausal:
@@ -127,9 +148,12 @@ class Slo:
         Parameter("step_ms", default=0.0, minimum=0.0, maximum=1e6),
         Parameter("min_tokens_per_second", default=0.0, minimum=0.0, maximum=1e6, is_quiet=True),
         _FAIRNESS,
+        *FEATURES,
     )
 
-    def __init__(self, step_ms: float, min_tokens_per_second: float, fairness: float) -> None:
+    def __init__(
+        self, step_ms: float, min_tokens_per_second: float, fairness: float, **features: int
+    ) -> None:
         if step_ms == 0.0 and min_tokens_per_second == 0.0:
             raise PolicyError(
                 "policy slo: step_ms = 0 and min_tokens_per_second = 0 bind nothing; accepted: one"
@@ -140,22 +164,25 @@ class Slo:
             max_step_ms=step_ms or math.inf,
             min_tokens_per_second=min_tokens_per_second,
             fairness=fairness,
+            left_out=left_out(features),
         )
 
     def decide(self, step: StepView) -> PolicyChoice:
         """Search the staircase up to the bound."""
         if not step.has_model:
             return _verify_all(step)
+        reach, is_out_of_bound = self._reach(step)
+        choice = _fastest(step, self.rule, step.inputs.num_prefill_tokens, reach)
+        return replace(choice, is_out_of_bound=is_out_of_bound)
+
+    def _reach(self, step: StepView) -> tuple[int, bool]:
+        """(largest B within the bounds that can be kept, whether one of them cannot)."""
         reach = step.within(self.rule.max_step_ms)
         if reach is None:
-            return PolicyChoice(0, is_out_of_bound=True)
-        ratio = step.ratio(step.inputs.num_prefill_tokens)
+            return 0, True
         floor = self.rule.min_tokens_per_second
         at_floor = step.within(_MS_PER_SECOND / floor) if floor > 0.0 else reach
-        if at_floor is not None:
-            reach = min(reach, at_floor)
-        budget = int(np.argmax(ratio[: reach + 1]))
-        return PolicyChoice(budget, is_out_of_bound=at_floor is None)
+        return (reach, True) if at_floor is None else (min(reach, at_floor), False)
 
 
 class Off:

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import structlog
 
-from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
 from specsched_scheduler.decision.finished import FinishedSteps
@@ -18,7 +17,7 @@ from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.document import Entry
 from specsched_scheduler.learning.learner import Learner
 from specsched_scheduler.learning.pairing import DraftedSteps
-from specsched_scheduler.planner import Lesson, Planner
+from specsched_scheduler.planner import Lesson, Planner, PolicySelection
 
 __all__ = ["LearningThread"]
 
@@ -43,10 +42,10 @@ The compiled planner needs no interpreter, so it cannot wait for one that is hel
 class LearningThread:
     """Takes a planner's reports and confidences, learns, tells the planner and `on_calibration`.
 
-    on_calibration: called from this thread with each calibration that decisions go by, the first
-    one included; on_reports: with finished steps; on_followed: with those and the
-    confidences that came with them, once both are observed. Set them before `start`. All methods
-    may be called from any thread; they may wait for a fit, which takes up to some tens of
+    on_calibration: called with each calibration that decisions go by, the first one included, from
+    this thread or that of `set_policy`; on_reports: with finished steps; on_followed: with those
+    and the confidences that came with them, once both are observed. Set them before `start`. All
+    methods may be called from any thread; they may wait for a fit, which takes up to some tens of
     milliseconds.
     """
 
@@ -69,6 +68,7 @@ class LearningThread:
         """Have decisions go by what is known, then begin to learn. Once."""
         with self._lock:
             self._planner.set_draft_plans(self._learner.draft_length.plan_words())
+            self._told = None
             self._publish()
         self._thread.start()
 
@@ -117,11 +117,17 @@ class LearningThread:
             self._planner.set_draft_plans(self._learner.draft_length.plan_words())
             self._planner.ask_probe(0)
 
-    def set_policy(self, policy: PolicyCode) -> None:
-        """Learn under another policy."""
+    def set_policy(self, policy: PolicySelection) -> None:
+        """Plan and learn by another policy from the next decision on.
+
+        What was learned comes along, as the policy may leave some of it out.
+        """
         with self._lock:
-            self._learner.set_policy(policy)
+            self._learner.set_policy(policy.code, policy.left_out)
+            self._planner.set_policy(policy, self._lesson())
             self._planner.set_draft_plans(self._learner.draft_length.plan_words())
+            self._must_publish = False
+            self._tell_calibration()
 
     def entry(self) -> Entry:
         """What was learned."""
@@ -181,14 +187,19 @@ class LearningThread:
             _log.exception("what was learned from could not be told")
             self.on_followed = lambda *_: None
 
-    def _publish(self) -> None:
-        calibration = self._learner.calibrator.calibration
+    def _lesson(self) -> Lesson:
         learner = self._learner
-        lesson = Lesson(calibration.compile(), learner.table, learner.succession.pull)
-        if not self._planner.publish(lesson):
+        return Lesson(learner.calibration.compile(), learner.table, learner.succession.pull)
+
+    def _publish(self) -> None:
+        if not self._planner.publish(self._lesson()):
             return  # no step was decided since the last time
         self._must_publish = False
         self.num_publications += 1
+        self._tell_calibration()
+
+    def _tell_calibration(self) -> None:
+        calibration = self._learner.calibration
         if self._told is None or not calibration.equals(self._told):
             self._told = calibration
             self.on_calibration(calibration)

@@ -64,7 +64,7 @@ class Planning:
         kind = self._kind = executor_kind(hello)
         calibration = calibration_from_message(hello.calibration, kind.max_draft_tokens)
         self._planner = Planner(transport.regions, selection, model, config)
-        learner = Learner(kind, model, policy=selection.code)
+        learner = Learner(kind, model, policy=selection.code, left_out=selection.left_out)
         self.learning = LearningThread(self._planner, learner)
         self.telemetry = AttachmentTelemetry(self._planner, learner)
         self.learning.on_followed = self.telemetry.follow
@@ -100,8 +100,7 @@ class Planning:
         while len(self._policies) > _MAX_REMEMBERED_POLICIES:
             del self._policies[min(self._policies)]
         selection = select_policy(policy, policy_id=policy_id)
-        self._planner.set_policy(selection)
-        self.learning.set_policy(selection.code)
+        self.learning.set_policy(selection)
         if self._recorder is not None:
             self._recorder.describe(trace_metadata(self._hello, policy))
 

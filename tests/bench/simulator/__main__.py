@@ -11,7 +11,6 @@ from rich.table import Table
 from tests.bench.simulator.bars import Spread, best_fixed, runs, speeds
 from tests.bench.simulator.machine import load_machine
 from tests.bench.simulator.recordings import load_recordings
-from tests.bench.simulator.simulation import Variant
 from tests.bench.simulator.workload import Workload
 
 
@@ -34,10 +33,7 @@ def compare(
     for num in concurrency:
         workload = Workload(recordings, num)
         best, fixed = best_fixed(workload, machine, rounds=rounds, num_seeds=seeds)
-        found = (
-            runs(Variant(name), workload, machine, rounds=rounds, num_seeds=seeds)
-            for name in policy
-        )
+        found = (runs(name, workload, machine, rounds=rounds, num_seeds=seeds) for name in policy)
         cells = [str(Spread.of(speeds(each) / speeds(fixed))) for each in found]
         table.add_row(str(num), best, *cells)
     console = Console()

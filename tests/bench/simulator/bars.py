@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tests.bench.simulator.machine import Machine
 from tests.bench.simulator.recordings import Recordings
-from tests.bench.simulator.simulation import Result, Variant, simulate
+from tests.bench.simulator.simulation import Result, simulate
 from tests.bench.simulator.workload import Workload
 
 __all__ = ["FIXED", "Spread", "best_fixed", "kept_bounds", "paces", "runs", "speeds", "thin_to"]
@@ -40,7 +40,7 @@ class Spread:
 
 
 def runs(
-    variant: Variant,
+    policy: str,
     workload: Workload,
     machine: Machine,
     *,
@@ -48,13 +48,13 @@ def runs(
     num_seeds: int,
     first_seed: int = 0,
 ) -> list[Result]:
-    """The same seeds for every variant: the same requests, noise and profile.
+    """The same seeds for every policy: the same requests, noise and profile.
 
     rounds: requests, one after the other, in each place; at least 32 in all.
     """
     num_requests = max(rounds * workload.concurrency, MIN_REQUESTS)
     return [
-        simulate(variant, workload, machine, num_requests=num_requests, seed=SEED + index)
+        simulate(policy, workload, machine, num_requests=num_requests, seed=SEED + index)
         for index in range(first_seed, num_seeds)
     ]
 
@@ -73,10 +73,10 @@ def best_fixed(
     """
     once = {"rounds": rounds, "num_seeds": 1}
     more = {"rounds": rounds, "num_seeds": num_seeds, "first_seed": 1}
-    first = {name: runs(Variant(name), workload, machine, **once) for name in FIXED}
+    first = {name: runs(name, workload, machine, **once) for name in FIXED}
     fastest = max(speeds(results)[0] for results in first.values())
     found = {
-        name: results + runs(Variant(name), workload, machine, **more)
+        name: results + runs(name, workload, machine, **more)
         for name, results in first.items()
         if speeds(results)[0] >= CLEARLY_SLOWER * fastest
     }

@@ -18,7 +18,7 @@ from rich.table import Table
 from tests.bench.simulator.bars import FIXED, SEED, Spread
 from tests.bench.simulator.machine import Machine, cpu_machine, load_machine
 from tests.bench.simulator.recordings import Recordings, load_recordings
-from tests.bench.simulator.scheduler import Scheduler, Variant
+from tests.bench.simulator.scheduler import Scheduler
 from tests.bench.simulator.simulation import Executor, Result
 from tests.bench.simulator.workload import Workload
 
@@ -29,7 +29,7 @@ NUM_STEPS = 50
 
 
 def phase_speeds(
-    variant: Variant,
+    policy: str,
     recordings: Recordings,
     machine: Machine,
     seed: int,
@@ -39,12 +39,12 @@ def phase_speeds(
 ) -> npt.NDArray[np.float64]:
     """Tokens per second of each phase of so many steps; one scheduler goes through all of them."""
     largest = Workload(recordings, max(phases))
-    scheduler = Scheduler(variant, largest, machine, seed)
+    scheduler = Scheduler(policy, largest, machine, seed)
     noise = machine.noise_factors(seed)
     first, speeds = 1, []
     for index, num_requests in enumerate(phases):
         workload = Workload(recordings, num_requests, None, 64, 96)
-        executor = Executor(variant, workload, machine, seed + 100 * index, scheduler)
+        executor = Executor(policy, workload, machine, seed + 100 * index, scheduler)
         result = Result()
         for step_id in range(first, first + num_steps):
             executor.step(step_id, next(noise), result)
@@ -64,9 +64,8 @@ def against_best_fixed(
     """float64 [seeds, phases]: the policy's speed relative to the best fixed length's."""
 
     def speeds(name: str) -> npt.NDArray[np.float64]:
-        variant = Variant(name)
         runs = [
-            phase_speeds(variant, recordings, machine, SEED + seed, phases=phases)
+            phase_speeds(name, recordings, machine, SEED + seed, phases=phases)
             for seed in range(num_seeds)
         ]
         return np.array(runs)

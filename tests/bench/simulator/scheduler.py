@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from specsched_protocol.fairness import RecentTokens, fair_weights
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision import DecisionFlags, PolicyCode, new_running_mean
+from specsched_scheduler.decision import DecisionFlags, Feature, PolicyCode, new_running_mean
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
     DraftLengthPlan,
@@ -25,23 +25,9 @@ from specsched_scheduler.policies import build_policy
 from tests.bench.simulator.machine import Machine
 from tests.bench.simulator.workload import Workload
 
-__all__ = ["Plan", "Scheduler", "Variant"]
+__all__ = ["Plan", "Scheduler"]
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is compared: a policy, whether the draft length is learned or always k, and whether
-    confidences are made to tell of the drafts that follow."""
-
-    policy: str
-    learns_draft_length: bool = True
-    anticipates: bool = True
-
-    def __str__(self) -> str:
-        left_out = "" if self.learns_draft_length else ", full drafts"
-        return f"{self.policy}{left_out}{'' if self.anticipates else ', old survivals'}"
 
 
 @dataclass(frozen=True)
@@ -62,18 +48,19 @@ class Plan:
 class Scheduler:
     """The product's decision with the state that its planner keeps."""
 
-    def __init__(self, variant: Variant, workload: Workload, machine: Machine, seed: int) -> None:
+    def __init__(self, policy: str, workload: Workload, machine: Machine, seed: int) -> None:
         k = workload.recordings.max_draft_tokens
-        self.rule = build_policy(variant.policy).rule
+        built = build_policy(policy)
+        self.rule = built.rule
         self.table = machine.profiled(seed)
         self.recent = RecentTokens(workload.concurrency)
         self._survivals = Survivals(k)
         self.draft_length = DraftLength(k, self._survivals)
         self.draft_length.begin(self.table)
         is_fixed = self.rule.code in (PolicyCode.FIXED, PolicyCode.OFF)  # it asks for no learning
-        self._learns = variant.learns_draft_length and not is_fixed
+        self._learns = not is_fixed and not self.rule.left_out & Feature.DRAFT_LENGTH
         self._full = DraftLengthPlan(k, 0, k)
-        self._anticipates = variant.anticipates and build_policy(variant.policy).anticipates
+        self._anticipates = built.anticipates
         self._anticipator = Anticipator(workload.concurrency, k)
         self._prior = new_running_mean(k)
         self._workspace = new_workspace(workload.concurrency, k)
@@ -98,7 +85,7 @@ class Scheduler:
             confidence[seen] = told
             step = step._replace(confidence=confidence)
         decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
-        flags = row_flags(self.rule.code)
+        flags = row_flags(self.rule)
         return Plan(
             decided,
             length,

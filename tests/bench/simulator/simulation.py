@@ -16,11 +16,11 @@ from specsched_scheduler.decision.step import StepInput, StepPlan
 
 from tests.bench.simulator.machine import Machine
 from tests.bench.simulator.ranking import rank_drafts
-from tests.bench.simulator.scheduler import Plan, Scheduler, Variant
+from tests.bench.simulator.scheduler import Plan, Scheduler
 from tests.bench.simulator.slots import NOBODY, Slots
 from tests.bench.simulator.workload import Workload
 
-__all__ = ["Result", "Variant", "simulate"]
+__all__ = ["Result", "simulate"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -55,7 +55,7 @@ class Executor:
 
     def __init__(
         self,
-        variant: Variant,
+        policy: str,
         workload: Workload,
         machine: Machine,
         seed: int,
@@ -63,7 +63,7 @@ class Executor:
     ) -> None:
         """scheduler: one that has been at work before, of as many slots at least."""
         self.machine, self.workload = machine, workload
-        self.scheduler = scheduler or Scheduler(variant, workload, machine, seed)
+        self.scheduler = scheduler or Scheduler(policy, workload, machine, seed)
         self.slots = Slots(workload, workload.draw(200_000 // 4, seed))
         self.now_ms = 0.0
         # The executor ranks by paces of its own: a step newer than the scheduler's.
@@ -256,14 +256,14 @@ class Executor:
 
 
 def simulate(
-    variant: Variant, workload: Workload, machine: Machine, *, num_requests: int, seed: int
+    policy: str, workload: Workload, machine: Machine, *, num_requests: int, seed: int
 ) -> Result:
-    """Run a variant until so many requests ended; before a quarter of them did nothing is counted.
+    """Run a policy until so many requests ended; before a quarter of them did nothing is counted.
 
-    The same seed gives every variant the same requests, noise and profile. Ends in requests, not in
+    The same seed gives every policy the same requests, noise and profile. Ends in requests, not in
     steps or time, so that what is counted is the same work: prompts cost as much as many tokens.
     """
-    executor, result = Executor(variant, workload, machine, seed), Result()
+    executor, result = Executor(policy, workload, machine, seed), Result()
     finished = executor.slots.finished
     for step_id, noise in enumerate(machine.noise_factors(seed), start=1):
         executor.step(step_id, noise, result if len(finished) >= num_requests // 4 else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from specsched_protocol.plan import StepReport
-from specsched_scheduler.decision.codes import NO_CAP, PolicyCode
+from specsched_scheduler.decision.codes import NO_CAP, Feature, PolicyCode
 from specsched_scheduler.decision.cost import CostModel, CostTable
 from specsched_scheduler.decision.draft_length import (
     DraftLength,
@@ -265,6 +265,11 @@ def test_no_model_no_opinion():
 def test_no_draft_that_the_policy_cannot_verify(code, parameter, expected):
     plan = DraftLengthPlan(1, 0, K)
     assert next_draft_tokens(PolicyRule(int(code), parameter), 5, plan, K) == expected
+
+
+def test_drafts_are_full_where_their_length_is_left_out():
+    rule = THROUGHPUT._replace(left_out=int(Feature.DRAFT_LENGTH))
+    assert next_draft_tokens(rule, 5, DraftLengthPlan(1, 0, 1), K) == K
 
 
 def test_probes_come_two_steps_in_a_row():

@@ -41,6 +41,10 @@ POLICIES = [
     "slo(3)",
     "slo(24)",
     "slo(step_ms=40, min_tokens_per_second=45)",
+    "throughput(ranking=0)",
+    "slo(step_ms=24, ranking=0)",
+    "ratio(ranking=0, prior=0)",
+    "throughput(context=0, prior=0)",
 ]
 
 

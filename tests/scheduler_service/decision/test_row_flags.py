@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from specsched_scheduler.decision import DecisionFlags, PolicyCode
+from specsched_scheduler.decision import DecisionFlags, Feature, PolicyCode
 from specsched_scheduler.decision.row_flags import row_flags
+from specsched_scheduler.decision.step import PolicyRule
 
 BOUND, FILL = DecisionFlags.ROWS_BOUND, DecisionFlags.FILL_SIZE
 
@@ -20,4 +21,5 @@ BOUND, FILL = DecisionFlags.ROWS_BOUND, DecisionFlags.FILL_SIZE
     ],
 )
 def test_only_policies_that_weigh_time_take_rows_that_cost_none(code, expected):
-    assert row_flags(int(code)) == expected
+    assert row_flags(PolicyRule(int(code))) == expected
+    assert row_flags(PolicyRule(int(code), left_out=int(Feature.FILL))) == expected & ~FILL

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from specsched_protocol.plan import StepReport
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
-from specsched_scheduler.decision.codes import PolicyCode
-from specsched_scheduler.decision.cost import CostModel
+from specsched_scheduler.decision.codes import Feature, PolicyCode
+from specsched_scheduler.decision.cost import ContextCost, CostModel
 from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS
 from specsched_scheduler.decision.finished import finished_steps
 from specsched_scheduler.learning.calibration.parameters import Calibration
@@ -227,6 +227,37 @@ def test_draft_lengths_are_of_one_profile_and_one_policy():
     learner.set_policy(PolicyCode.THROUGHPUT)
     assert [each.log2_requests for each in learner.draft_length.loads()] == [3]
     np.testing.assert_array_equal(learner.draft_length.loads()[0].seen, known[0].seen)
+
+
+def test_what_a_policy_leaves_out_is_learned_all_the_same():
+    left_out = Feature.CALIBRATION | Feature.CORRECTION
+    learner = Learner(KIND, PROFILE, left_out=left_out)
+    teach(learner, 100, num_accepted=np.zeros(8, dtype=np.uint32), verify_ms=5.0)
+    assert learner.calibration.is_identity
+    np.testing.assert_array_equal(learner.table.verify_ms, PROFILE.compile().verify_ms)
+    assert not learner.calibrator.calibration.is_identity
+    learner.set_policy(PolicyCode.THROUGHPUT)
+    assert learner.calibration is learner.calibrator.calibration
+    assert learner.table.verify_ms[8] > 2.0 * PROFILE.compile().verify_ms[8]
+
+
+def test_context_left_out_is_in_no_price():
+    profile = CostModel(PROFILE.verify, 32, context=ContextCost(1e-3, 100.0))
+    learner = Learner(KIND, profile, left_out=Feature.CONTEXT)
+    assert learner.table.context_ms_per_token == 0.0
+    learner.set_policy(PolicyCode.THROUGHPUT)
+    assert learner.table.context_ms_per_token == 1e-3
+
+
+def test_draft_lengths_with_something_left_out_are_kept_apart_and_never_handed_over():
+    learner = taught_that_drafts_bring_nothing()
+    entry = learner.entry()
+    assert entry.draft_length is not None
+    learner.set_policy(PolicyCode.THROUGHPUT, Feature.FILL)
+    assert learner.draft_length.loads() == []
+    assert learner.entry().draft_length is None
+    learner.restore(entry)
+    assert learner.draft_length.loads() == []
 
 
 def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():

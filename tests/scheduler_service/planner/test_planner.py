@@ -12,7 +12,7 @@ from specsched_protocol.plan import NO_BUDGET_CAP, FallbackReason
 from specsched_protocol.shm import ABI_VERSION, RegionError, plan_arrays
 from specsched_protocol.shm.plan_arrays import NUM_REQUESTS
 from specsched_scheduler.decision.calibration import identity_table
-from specsched_scheduler.decision.codes import DecisionFlags, ModelState, PolicyCode
+from specsched_scheduler.decision.codes import DecisionFlags, Feature, ModelState, PolicyCode
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length import NUM_LOADS, DraftLengthPlan, pack_plan
 from specsched_scheduler.decision.finished import reports_of
@@ -77,9 +77,36 @@ def test_what_was_learned_of_drafts_in_a_row_counts_from_the_next_decision_on(ri
     after = rig.plan(make_request(8), make_rows(6, confidence=0.3))
     pulled = second + 0.8 / 3 * ((first + second) / 2 - second)
     assert after.expected_tokens == pytest.approx(3 * (1 + pulled.sum()), 1e-5)
-    planner.set_policy(PolicySelection(2, PolicyCode.RATIO))
-    told = rig.plan(make_request(9), make_rows(7, confidence=0.3))
-    assert told.expected_tokens == pytest.approx(3 * (1 + second.sum()), 1e-5)
+    left_out = replace(THROUGHPUT, left_out=Feature.ANTICIPATION)
+    for step, policy in enumerate((PolicySelection(2, PolicyCode.RATIO), left_out), 9):
+        planner.set_policy(policy)
+        told = rig.plan(make_request(step), make_rows(step - 2, confidence=0.3))
+        assert told.expected_tokens == pytest.approx(3 * (1 + second.sum()), 1e-5)
+
+
+def test_a_policy_takes_effect_with_what_goes_with_it(rig: Rig):
+    planner = rig.attach(THROUGHPUT, STEEP)
+    assert rig.plan(make_request(7), make_rows(5)).budget == 0
+    flat = FLAT.compile()
+    as_flat = planner.table._replace(verify_ms=np.ones_like(planner.table.verify_ms))
+    as_flat = as_flat._replace(verify_floor_ms=as_flat.verify_ms, verify_slope_ms=0.0)
+    as_flat = as_flat._replace(stair_end=np.full_like(as_flat.stair_end, len(flat.verify_ms) - 1))
+    planner.set_policy(THROUGHPUT, Lesson(identity_table(K), as_flat, np.zeros(K)))
+    assert rig.plan(make_request(8), make_rows(6)).budget == 12
+    assert planner.table is as_flat
+
+
+def test_a_policy_that_leaves_ranking_out_caps_all_requests_alike(rig: Rig):
+    confidence = np.full((3, K), 0.1, dtype=np.float32)
+    confidence[1] = 0.9
+    rows = replace(make_rows(5), confidence=confidence)
+    steps = CostModel({3: [10.0], 6: [10.5], 9: [14.0], 15: [20.0]}, 15)
+    planner = rig.attach(THROUGHPUT, steps)
+    ranked = rig.plan(make_request(7), rows)
+    assert (ranked.budget, ranked.max_verify_len) == (3, NO_BUDGET_CAP)
+    planner.set_policy(replace(THROUGHPUT, left_out=Feature.RANKING))
+    capped = rig.plan(make_request(8), replace(rows, source_step_id=6))
+    assert (capped.budget, capped.max_verify_len) == (3, 1)
 
 
 def test_a_cap_per_request_never_exceeds_the_draft_positions(rig: Rig):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.codes import PolicyCode
+from specsched_scheduler.decision.codes import Feature, PolicyCode
 from specsched_scheduler.decision.step import PolicyRule
 
 __all__ = ["MIN_PROBE_STEPS", "DraftLengthPlan", "next_draft_tokens", "pack_plan", "unpack_plan"]
@@ -19,6 +19,7 @@ MIN_PROBE_STEPS = 2
 THROUGHPUT, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO)
 RATIO, GREEDY_CAUSAL = int(PolicyCode.RATIO), int(PolicyCode.GREEDY_CAUSAL)
 FIXED, OFF = int(PolicyCode.FIXED), int(PolicyCode.OFF)
+DRAFT_LENGTH = int(Feature.DRAFT_LENGTH)
 
 _SHORT = 0xFFFF
 
@@ -52,13 +53,14 @@ def next_draft_tokens(
 ) -> Any:
     """Length of the drafts made at the end of a step: none that the policy cannot verify.
 
-    The plan counts for policies that weigh tokens against time.
+    The plan counts for policies that weigh tokens against time and do not leave it out.
     """
     if rule.code == OFF:
         return 0
     if rule.code == FIXED:
         return min(np.int64(rule.parameter), max_draft_tokens)
-    if rule.code not in (THROUGHPUT, RATIO, GREEDY_CAUSAL, SLO):
+    weighs_time = rule.code in (THROUGHPUT, RATIO, GREEDY_CAUSAL, SLO)
+    if not weighs_time or rule.left_out & DRAFT_LENGTH:
         return max_draft_tokens
     is_probe = plan.probe_period > 0 and step_id % plan.probe_period < plan.probe_steps
     return min(plan.probe_tokens if is_probe else plan.draft_tokens, max_draft_tokens)
