@@ -262,6 +262,28 @@ async def test_what_the_executor_measured_beforehand_is_the_start(scheduler, exe
     await detach(stream, executor, lane)
 
 
+async def test_calibration_is_left_out_of_budgets_and_ranking_as_long_as_the_policy_says(
+    scheduler, executor
+):
+    part = pb.ClassCalibration(
+        temperature=[1.0] * MAX_DRAFT_TOKENS, intercept=[-3.0] * MAX_DRAFT_TOKENS
+    )
+    measured = pb.Calibration(greedy=part, sampled=part)
+    stream, lane = await attach(scheduler, executor, cost=STEEP_COST, calibration=measured)
+    teacher = TeachingExecutor(executor, teaches=False)
+    assert await stream.receive("calibration") == measured
+    await scheduler.set_policy("throughput", calibration=0)
+    await stream.receive("policy_changed")
+    told = await stream.receive("calibration")
+    assert list(told.sampled.intercept) == list(told.greedy.intercept) == [0.0] * MAX_DRAFT_TOKENS
+    assert (await teacher.run(0.9, 0.9, 9.5)).budget > 0
+    await scheduler.set_policy("throughput")
+    await stream.receive("policy_changed")
+    assert await stream.receive("calibration") == measured
+    assert (await teacher.run(0.9, 0.9, 9.5)).budget == 0
+    await detach(stream, executor, lane)
+
+
 async def test_an_impossible_calibration_is_refused_by_name(scheduler, executor):
     offer = executor.transport.open_lane()
     part = pb.ClassCalibration(temperature=[1.0], intercept=[0.0])
