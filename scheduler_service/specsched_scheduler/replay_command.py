@@ -62,10 +62,16 @@ def replay(  # noqa: PLR0917 - options of the command
     Exits with 1 where the policy fails.
     """
     from specsched_scheduler.learning.errors import TraceError
-    from specsched_scheduler.policies import PolicyError, PolicyFailedError, build_policy
+    from specsched_scheduler.policies import (
+        PolicyError,
+        PolicyFailedError,
+        build_policy,
+        check_effect_in_replay,
+    )
 
     try:
         built = build_policy(policy)
+        check_effect_in_replay(built)
         if trace.suffix == ".npz":
             _require(cost is not None, "recorded drafts say nothing of steps: --cost is needed")
             _require(not steps and plot is None, "recorded drafts take no --steps and no --plot")

@@ -6,6 +6,8 @@ import json
 
 import pytest
 from specsched_executor.presets import PRESETS
+from specsched_scheduler.decision import Feature
+from specsched_scheduler.policies import build_policy
 
 from scripts.arguments import split_arguments
 from scripts.prove.edit_profile import edited
@@ -79,6 +81,15 @@ def test_parts_are_chosen_by_name(tmp_path):
 def test_plans_that_ship_are_sound(path, tmp_path):
     for part in read_plan(path):
         assert part.options(tmp_path / part.name)
+        for policy in (part.policy, *part.against):
+            build_policy(policy)
+
+
+@pytest.mark.parametrize("name", ["gpu", "gpu_8b"])
+def test_each_feature_is_left_out_once(name):
+    (part,) = read_plan(ROOT / "scripts" / "prove" / f"{name}.toml", ["features"])
+    left_out = [build_policy(policy).rule.left_out for policy in part.against]
+    assert sorted(filter(None, left_out)) == sorted(Feature)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

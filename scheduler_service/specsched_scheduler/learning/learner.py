@@ -129,13 +129,18 @@ class Learner:
     def set_policy(self, policy: PolicyCode, left_out: int = Feature.NONE) -> None:
         """Decide by another policy, with what was learned under it before.
 
-        What drafts brought under the last one says little.
+        What drafts brought under the last one says little; under the same with nothing left out,
+        it is where another begins.
         """
         self._policy, self._left_out = policy, left_out
         self._price()
-        if (policy, left_out) not in self._draft_length_of:
-            self._draft_length_of[policy, left_out] = self._new_draft_length()
-        self.draft_length = self._draft_length_of[policy, left_out]
+        known = self._draft_length_of.get((policy, left_out))
+        if known is None:
+            known = self._draft_length_of[policy, left_out] = self._new_draft_length()
+            whole = self._draft_length_of.get((policy, Feature.NONE))
+            if whole is not None:
+                known.restore(whole.loads(), self.table)
+        self.draft_length = known
 
     def entry(self) -> Entry:
         """What was learned, to be kept or handed over."""

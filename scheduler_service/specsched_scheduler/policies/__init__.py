@@ -3,7 +3,7 @@
 from specsched_scheduler.decision.errors import PolicyError, PolicyFailedError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.policies.base import Parameter, Policy, PolicyChoice
-from specsched_scheduler.policies.effect import check_effect
+from specsched_scheduler.policies.effect import check_effect, check_effect_in_replay
 from specsched_scheduler.policies.registry import BuiltPolicy, available_policies, build_policy
 from specsched_scheduler.policies.spec import PolicySpec
 
@@ -19,4 +19,5 @@ __all__ = [
     "available_policies",
     "build_policy",
     "check_effect",
+    "check_effect_in_replay",
 ]

@@ -249,15 +249,27 @@ def test_context_left_out_is_in_no_price():
     assert learner.table.context_ms_per_token == 1e-3
 
 
-def test_draft_lengths_with_something_left_out_are_kept_apart_and_never_handed_over():
+def test_draft_lengths_with_something_left_out_begin_as_they_are_and_go_their_own_way():
     learner = taught_that_drafts_bring_nothing()
-    entry = learner.entry()
+    whole, entry = learner.draft_length, learner.entry()
     assert entry.draft_length is not None
     learner.set_policy(PolicyCode.THROUGHPUT, Feature.FILL)
-    assert learner.draft_length.loads() == []
-    assert learner.entry().draft_length is None
+    (begun,), (known,) = learner.draft_length.loads(), whole.loads()
+    np.testing.assert_array_equal(begun.seen, known.seen)
+    assert learner.draft_length.plan.draft_tokens == 0
+    teach(learner, 10, begin=61)
+    assert learner.draft_length.loads()[0].seen[0] > known.seen[0]
+    np.testing.assert_array_equal(whole.loads()[0].seen, known.seen)
+
+
+def test_draft_lengths_with_something_left_out_are_never_handed_over():
+    entry = taught_that_drafts_bring_nothing().entry()
+    learner = Learner(KIND, PROFILE, left_out=Feature.FILL)
     learner.restore(entry)
     assert learner.draft_length.loads() == []
+    teach(learner, 10)
+    assert learner.draft_length.loads() != []
+    assert learner.entry().draft_length is None
 
 
 def test_frozen_lengths_go_on_with_the_load_and_are_not_probed():
