@@ -152,7 +152,7 @@ _LEFT_OUT: Final = {
         "old survivals count as they were told, not pulled to the mean of the request's last drafts"
     ),
     Feature.DRAFT_LENGTH: "drafts are always full, none are skipped",
-    Feature.FILL: "rows that a captured size leaves over stay empty",
+    Feature.FILL: "the budget is not fitted to the captured size that runs the step",
     Feature.CORRECTION: "steps are priced by the profile as told",
 }
 

@@ -49,7 +49,7 @@ class Feature(enum.IntFlag):
     DRAFT_LENGTH = 32
     """Drafts are as long as pays, else always full: see decision.draft_length."""
     FILL = 64
-    """Rows that a captured size leaves over take drafts beyond the budget."""
+    """The budget is fitted to the captured size that runs the step."""
     CORRECTION = 128
     """Prices are the profile's as corrected by measured steps."""
 
