@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import secrets
 
 import numpy as np
@@ -15,7 +16,7 @@ from specsched_executor.core import (
     SamplingParams,
 )
 from specsched_executor.engine.active_request import ActiveRequest
-from specsched_executor.engine.blocks import BlockPool
+from specsched_executor.engine.blocks import num_blocks_for
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.stopping import Detokenizer, StopRules
 from specsched_executor.sampling import (
@@ -31,7 +32,7 @@ _SEED_MASK = (1 << SEED_BITS) - 1
 
 
 class Admission:
-    """Checks requests and gives them their engine state. Immutable, so safe from any thread."""
+    """Checks requests and gives them their engine state. Any thread."""
 
     def __init__(
         self, model: ModelConfig, config: EngineConfig, detokenizer: Detokenizer | None
@@ -39,6 +40,8 @@ class Admission:
         self._model = model
         self._config = config
         self._detokenizer = detokenizer
+        # Asks the kernel once, not for each request: the interpreter would be given up meanwhile.
+        self._seeds = random.Random(secrets.randbits(256))  # noqa: S311 - draws keep no secret
         self.max_context_tokens = config.context_tokens(model.max_context_tokens)
 
     def accept_all(
@@ -68,7 +71,7 @@ class Admission:
             request,
             sink,
             arrival,
-            seed=secrets.randbits(SEED_BITS) if seed is None else seed & _SEED_MASK,
+            seed=self._seeds.getrandbits(SEED_BITS) if seed is None else seed & _SEED_MASK,
             max_total_tokens=max_total_tokens,
         )
 
@@ -148,12 +151,11 @@ class Admission:
         return min(self.max_context_tokens, len(request.prompt_token_ids) + max_tokens)
 
     def _check_room(self, max_total_tokens: int) -> None:
-        pool = BlockPool(0, self._config.block_size)
-        num_blocks = self._config.num_kv_blocks
+        num_blocks, block_size = self._config.num_kv_blocks, self._config.block_size
         # The last output token is never run, so it needs no room.
-        if pool.blocks_for(max_total_tokens - 1) > num_blocks:
+        if num_blocks_for(max_total_tokens - 1, block_size) > num_blocks:
             raise RequestError(
                 f"prompt and output may reach {max_total_tokens} tokens; accepted: at most"
-                f" {num_blocks * self._config.block_size + 1}, the size of the KV cache: lower"
+                f" {num_blocks * block_size + 1}, the size of the KV cache: lower"
                 " max_tokens or shorten the prompt"
             )

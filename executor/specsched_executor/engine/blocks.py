@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BlockPool"]
+__all__ = ["BlockPool", "num_blocks_for"]
+
+
+def num_blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold `num_tokens`."""
+    return -(-num_tokens // block_size)
 
 
 class BlockPool:
@@ -20,7 +25,7 @@ class BlockPool:
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens`."""
-        return -(-num_tokens // self.block_size)
+        return num_blocks_for(num_tokens, self.block_size)
 
     def take(self, num_blocks: int) -> npt.NDArray[np.int32] | None:
         """That many blocks, or None (and nothing taken) where there are fewer."""

@@ -93,7 +93,7 @@ class Residency:
         self._columns.give_blocks(request.slot_id, block_ids)
         self._holders[request.slot_id] = request
         self._running[request] = None
-        self._running_slots = np.append(self._running_slots, request.slot_id)
+        self._running_slots = np.concatenate((self._running_slots, (request.slot_id,)))
         return request
 
     def secure(self, request: ActiveRequest) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,75 +38,86 @@ def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
     """Raise RequestError, naming the value and what is accepted, for parameters out of range."""
     _check(
         math.isfinite(params.temperature) and params.temperature >= 0,
-        f"temperature is {params.temperature}; accepted: 0 (greedy) or a positive number",
+        lambda: f"temperature is {params.temperature}; accepted: 0 (greedy) or a positive number",
     )
     _check(
         0 < params.top_p <= 1,
-        f"top_p is {params.top_p}; accepted: above 0 and at most 1 (1: no limit)",
+        lambda: f"top_p is {params.top_p}; accepted: above 0 and at most 1 (1: no limit)",
     )
-    _check(params.top_k >= 0, f"top_k is {params.top_k}; accepted: 0 (no limit) or more")
+    _check(params.top_k >= 0, lambda: f"top_k is {params.top_k}; accepted: 0 (no limit) or more")
     _check(
         params.max_tokens is None or params.max_tokens >= 1,
-        f"max_tokens is {params.max_tokens}; accepted: 1 or more, or none for the whole context",
+        lambda: (
+            f"max_tokens is {params.max_tokens}; accepted: 1 or more, or none for the whole context"
+        ),
     )
-    _check(params.min_tokens >= 0, f"min_tokens is {params.min_tokens}; accepted: 0 or more")
+    _check(
+        params.min_tokens >= 0, lambda: f"min_tokens is {params.min_tokens}; accepted: 0 or more"
+    )
     _check(
         params.max_tokens is None or params.min_tokens <= params.max_tokens,
-        f"min_tokens is {params.min_tokens}; accepted: at most max_tokens ({params.max_tokens})",
+        lambda: (
+            f"min_tokens is {params.min_tokens}; accepted: at most max_tokens ({params.max_tokens})"
+        ),
     )
     _check_penalties(params, vocab_size)
     _check(
         1 <= params.n <= MAX_OUTPUTS,
-        f"n is {params.n}; accepted: 1 to {MAX_OUTPUTS} outputs of a request",
+        lambda: f"n is {params.n}; accepted: 1 to {MAX_OUTPUTS} outputs of a request",
     )
     for name in ("logprobs", "prompt_logprobs"):
         value = getattr(params, name)
-        _check(
-            value is None or 0 <= value <= MAX_LOGPROBS,
-            f"{name} is {value}; accepted: 0 to {MAX_LOGPROBS} alternatives per token, or none",
-        )
-    _check("" not in params.stop, "stop holds an empty string; accepted: non-empty strings")
+        if not (value is None or 0 <= value <= MAX_LOGPROBS):
+            raise RequestError(
+                f"{name} is {value}; accepted: 0 to {MAX_LOGPROBS} alternatives per token, or none"
+            )
+    _check("" not in params.stop, lambda: "stop holds an empty string; accepted: non-empty strings")
     _check(
         len(params.stop_token_ids) <= MAX_STOP_TOKEN_IDS,
-        f"stop_token_ids has {len(params.stop_token_ids)} ids; accepted: at most"
-        f" {MAX_STOP_TOKEN_IDS}",
+        lambda: (
+            f"stop_token_ids has {len(params.stop_token_ids)} ids; accepted: at most"
+            f" {MAX_STOP_TOKEN_IDS}"
+        ),
     )
     for token_id in params.stop_token_ids:
-        _check(
-            0 <= token_id < vocab_size,
-            f"stop_token_ids holds {token_id}; accepted: 0 to {vocab_size - 1}",
-        )
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(f"stop_token_ids holds {token_id}; accepted: 0 to {vocab_size - 1}")
 
 
 def _check_penalties(params: SamplingParams, vocab_size: int) -> None:
-    _check(0 <= params.min_p <= 1, f"min_p is {params.min_p}; accepted: 0 (no limit) to 1")
+    _check(0 <= params.min_p <= 1, lambda: f"min_p is {params.min_p}; accepted: 0 (no limit) to 1")
     _check(
         # Rounded: the wire carries float32, in which 0.01 is a little less.
         _REPETITION_RANGE[0] <= round(params.repetition_penalty, 6) <= _REPETITION_RANGE[1],
-        f"repetition_penalty is {params.repetition_penalty}; accepted: {_REPETITION_RANGE[0]} to"
-        f" {_REPETITION_RANGE[1]} (1: none)",
+        lambda: (
+            f"repetition_penalty is {params.repetition_penalty}; accepted:"
+            f" {_REPETITION_RANGE[0]} to {_REPETITION_RANGE[1]} (1: none)"
+        ),
     )
     for name in ("presence_penalty", "frequency_penalty"):
         value = getattr(params, name)
-        _check(
-            -_MAX_PENALTY <= value <= _MAX_PENALTY,
-            f"{name} is {value}; accepted: -{_MAX_PENALTY} to {_MAX_PENALTY} (0: none)",
-        )
+        if not -_MAX_PENALTY <= value <= _MAX_PENALTY:
+            raise RequestError(
+                f"{name} is {value}; accepted: -{_MAX_PENALTY} to {_MAX_PENALTY} (0: none)"
+            )
     _check(
         len(params.logit_bias) <= MAX_BIASED_TOKENS,
-        f"logit_bias names {len(params.logit_bias)} tokens; accepted: at most {MAX_BIASED_TOKENS}",
+        lambda: (
+            f"logit_bias names {len(params.logit_bias)} tokens; accepted: at most"
+            f" {MAX_BIASED_TOKENS}"
+        ),
     )
     biased = [token_id for token_id, _ in params.logit_bias]
-    _check(len(set(biased)) == len(biased), f"logit_bias names a token twice: {biased}")
+    _check(len(set(biased)) == len(biased), lambda: f"logit_bias names a token twice: {biased}")
     for token_id, bias in params.logit_bias:
-        _check(
-            0 <= token_id < vocab_size,
-            f"logit_bias holds token id {token_id}; accepted: 0 to {vocab_size - 1}",
-        )
-        _check(
-            -_MAX_BIAS <= bias <= _MAX_BIAS,
-            f"logit_bias of token {token_id} is {bias}; accepted: -{_MAX_BIAS} to {_MAX_BIAS}",
-        )
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"logit_bias holds token id {token_id}; accepted: 0 to {vocab_size - 1}"
+            )
+        if not -_MAX_BIAS <= bias <= _MAX_BIAS:
+            raise RequestError(
+                f"logit_bias of token {token_id} is {bias}; accepted: -{_MAX_BIAS} to {_MAX_BIAS}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,7 @@ class SamplingTensors:
         )
 
 
-def _check(condition: bool, message: str) -> None:
+def _check(condition: bool, complaint: Callable[[], str]) -> None:
+    """complaint: only put together where it is needed, as nearly all requests are in order."""
     if not condition:
-        raise RequestError(message)
+        raise RequestError(complaint())

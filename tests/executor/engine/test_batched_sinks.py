@@ -79,6 +79,7 @@ SAMPLING = (
     {"max_tokens": 9},
     {"stop_token_ids": (3,), "ignore_eos": True},
     {"stop_token_ids": MANY_IDS},
+    {"stop_token_ids": (3,), "min_tokens": 12, "max_tokens": 14},
     {"stop": ("d", "cc"), "ignore_eos": True},
     {"temperature": 0.0, "max_tokens": 40},
     {"max_tokens": 1},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import pickle
 import socket
 import threading
@@ -95,6 +96,20 @@ async def test_outputs_are_those_at_hand() -> None:
         for deltas in sink.deltas.values():
             counts = [delta.num_output_tokens for delta in deltas]
             assert counts == sorted(counts)
+
+
+def test_what_is_asked_arrives_as_it_was_sent() -> None:
+    sampling = SamplingParams(
+        *(0.5, 7, 0.9, 0.1, 1.2, 0.3, 0.4, ((5, -1.5),), 2, 3, 4, 11, False, 99, 8),
+        stop_token_ids=(1, 2),
+        stop=("end",),
+        include_stop_str_in_output=True,
+        ignore_eos=True,
+    )
+    usual = dataclasses.asdict(SamplingParams())
+    assert all(value != usual[name] for name, value in dataclasses.asdict(sampling).items())
+    for each in (GenerationRequest("a", (3, 1, 2), sampling, 2.5), *REQUESTS):
+        assert pickle.loads(pickle.dumps(each)) == each
 
 
 def test_totals_are_sent_in_types_that_load_no_torch() -> None:
