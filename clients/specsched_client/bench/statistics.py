@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["Quantiles", "Ratio", "paired_ratio", "quantiles"]
+__all__ = ["Quantiles", "Ratio", "paired_ratio", "quantiles", "student_t"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def paired_ratio(
     if len(logs) < 2:
         return Ratio(len(logs), math.exp(mean), None, None)
     half_width = (
-        _student_t(len(logs) - 1, confidence) * statistics.stdev(logs) / math.sqrt(len(logs))
+        student_t(len(logs) - 1, confidence) * statistics.stdev(logs) / math.sqrt(len(logs))
     )
     bounds = (math.exp(mean - half_width), math.exp(mean + half_width))
     return Ratio(len(logs), math.exp(mean), *bounds)
@@ -85,7 +85,10 @@ _STUDENT_T: Final = {
 """Confidence -> how far it reaches to either side, by degrees of freedom, 1 to 30."""
 
 
-def _student_t(degrees_of_freedom: int, confidence: float) -> float:
-    # Beyond the table the next smaller entry is used: the interval is never too narrow.
+def student_t(degrees_of_freedom: int, confidence: float) -> float:
+    """How far an interval of this confidence, 0.95 or 0.99, reaches, in standard errors.
+
+    Beyond 30 degrees of freedom those of 30 are used: the interval is never too narrow.
+    """
     table = _STUDENT_T[confidence]
     return table[min(degrees_of_freedom, len(table)) - 1]

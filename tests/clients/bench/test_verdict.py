@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from specsched_client.bench.statistics import paired_ratio
 from specsched_client.bench.sweep.figure import draw_verdicts
-from specsched_client.bench.sweep.race import settings_behind
+from specsched_client.bench.sweep.race import PAIR, settings_behind
 from specsched_client.bench.sweep.verdict import BLOCK, Verdict, judge
 
 STATIC = ("off", *(f"fixed({k})" for k in range(1, 8)))
@@ -55,20 +55,29 @@ def test_settings_out_of_the_race_keep_their_ratio_and_count_for_nothing_else():
 
 
 def test_who_is_behind():
-    fast = [1.0, 1.1, 0.9, 1.0]
+    pace = np.array([1.0, 1.1, 0.9, 1.0])
+    noise = np.array([1.0, 1.01, 0.99, 1.0])
+    fast = (pace * noise).tolist()
     speeds = {
-        "slow": [0.80, 0.88, 0.72, 0.81],
-        "near": [0.991, 1.0901, 0.8919, 0.991],  # not by more than 1 %
-        "unsure": [0.7, 1.1, 0.7, 1.0],
+        "slow": (0.8 * pace).tolist(),
+        "near": (0.985 * pace).tolist(),  # within 1 % and the noise of all
         "fast": fast,
-        "ours": [0.1] * 4,  # what is proved never leaves
+        "ours": (0.1 * pace / noise).tolist(),  # what is proved never leaves
     }
-    assert settings_behind(speeds, "ours", 4) == ("slow",)
-    assert settings_behind(speeds, "ours", 8) == settings_behind(speeds, "ours", None) == ()
+    assert settings_behind(speeds, "ours") == ("slow",)
+    assert settings_behind(speeds, "ours", every_setting=True) == ()
+    once = {name: each[:1] for name, each in speeds.items()}
+    assert settings_behind(once, "ours") == ()
     # Who left stays out, were it the fastest.
     left = {"left": [5.0] * 2, "fast": fast, "ours": fast}
-    for min_repeats in (4, 8, None):
-        assert settings_behind(left, "ours", min_repeats) == ("left",)
+    assert settings_behind(left, "ours") == ("left",)
+    assert settings_behind(left, "ours", every_setting=True) == ("left",)
+
+
+def test_two_repeats_of_many_settings_tell_what_is_far_behind():
+    rng = np.random.default_rng(4)
+    speeds = sampled(rng, 2, 0.02, {**EQUAL, "far": 0.8})
+    assert settings_behind(speeds, "throughput") == ("far",)
 
 
 def sampled(
@@ -86,14 +95,16 @@ def sampled(
     }
 
 
-def measured(speeds: Mapping[str, Sequence[float]], race_from: int | None) -> tuple[Verdict, int]:
+def measured(speeds: Mapping[str, Sequence[float]], *, every_setting: bool) -> tuple[Verdict, int]:
     """The verdict of a sweep for 1.5 % by blocks, at most all repeats, and its number of rounds."""
     seen: dict[str, list[float]] = {name: [] for name in speeds}
     behind: tuple[str, ...] = ()
-    for begun in range(0, len(speeds["throughput"]), BLOCK):
+    for begun in range(0, len(speeds["throughput"]), PAIR):
         for name in set(speeds) - set(behind):
-            seen[name] += speeds[name][begun : begun + BLOCK]
-        behind = settings_behind(seen, "throughput", race_from)
+            seen[name] += speeds[name][begun : begun + PAIR]
+        behind = settings_behind(seen, "throughput", every_setting=every_setting)
+        if begun % BLOCK + PAIR < BLOCK:
+            continue
         verdict = judge(seen, "throughput", behind)
         if verdict.half_width <= 0.015:
             break
@@ -145,8 +156,8 @@ def test_a_race_saves_rounds_and_changes_no_verdict(static: Mapping[str, float],
     race, whole = [], []
     for _ in range(150):
         speeds = sampled(rng, 40, 0.02, static)
-        race.append(measured(speeds, BLOCK))
-        whole.append(measured(speeds, None))
+        race.append(measured(speeds, every_setting=False))
+        whole.append(measured(speeds, every_setting=True))
     bias, bias_of_whole = (mean_log_of_best(each) for each in (race, whole))
     assert abs(bias - bias_of_whole) < 0.001
     assert abs(bias) < 0.003

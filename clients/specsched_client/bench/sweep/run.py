@@ -20,7 +20,7 @@ from specsched_client.bench.session import Progress, Session, Variant
 from specsched_client.bench.summary import RoundResult
 
 from .plan import SweepPlan
-from .race import settings_behind
+from .race import PAIR, settings_behind
 from .report import SweepReport
 from .state import FinishedRepeat, SweepState
 from .verdict import BLOCK, Verdict, judge
@@ -69,9 +69,15 @@ async def run_sweep(
 
 def judge_rounds(plan: SweepPlan, rounds: Mapping[str, Sequence[RoundResult]]) -> Verdict:
     """The verdict on the rounds of a load, whole blocks of them."""
-    speeds = {name: [one.tokens_per_s for one in each] for name, each in rounds.items()}
-    min_repeats = None if plan.every_setting else plan.min_repeats
-    return judge(speeds, plan.policy, settings_behind(speeds, plan.policy, min_repeats))
+    return judge(_speeds(rounds), plan.policy, _behind(plan, rounds))
+
+
+def _behind(plan: SweepPlan, rounds: Mapping[str, Sequence[RoundResult]]) -> tuple[str, ...]:
+    return settings_behind(_speeds(rounds), plan.policy, every_setting=plan.every_setting)
+
+
+def _speeds(rounds: Mapping[str, Sequence[RoundResult]]) -> dict[str, list[float]]:
+    return {name: [one.tokens_per_s for one in each] for name, each in rounds.items()}
 
 
 def _require_followed(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
@@ -163,13 +169,10 @@ class Sweep:
     def _raced(self, load: ClosedLoop) -> list[str]:
         """Names of the settings that the next repeat measures."""
         repeats = self._state.repeats(load)
-        if len(repeats) % BLOCK:
+        if len(repeats) % PAIR:
             return list(repeats[-1].rounds)
-        names = [variant.name for variant in self._variants]
-        if not repeats:
-            return names
-        behind = self._verdict(load).behind
-        return [name for name in names if name not in behind]
+        behind = _behind(self._plan, self._rounds_of(repeats)) if repeats else ()
+        return [variant.name for variant in self._variants if variant.name not in behind]
 
     def _verdict(self, load: ClosedLoop) -> Verdict:
         return judge_rounds(self._plan, self._rounds(load))
@@ -214,10 +217,10 @@ class Sweep:
     def _rounds(self, load: ClosedLoop) -> dict[str, list[RoundResult]]:
         """Of whole blocks only: time may have been over in the middle of one."""
         repeats = self._state.repeats(load)
-        repeats = repeats[: len(repeats) // BLOCK * BLOCK]
+        return self._rounds_of(repeats[: len(repeats) // BLOCK * BLOCK])
+
+    def _rounds_of(self, repeats: Sequence[FinishedRepeat]) -> dict[str, list[RoundResult]]:
+        names = [variant.name for variant in self._variants]
         return {
-            variant.name: [
-                each.rounds[variant.name] for each in repeats if variant.name in each.rounds
-            ]
-            for variant in self._variants
+            name: [each.rounds[name] for each in repeats if name in each.rounds] for name in names
         }

@@ -24,7 +24,7 @@ from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.summary import RoundResult
 from specsched_client.bench.validation import first_error
 
-from .verdict import BLOCK
+from .race import PAIR
 
 __all__ = ["FinishedRepeat", "SweepState"]
 
@@ -146,9 +146,9 @@ def _parse_repeat(
 def _require_names(
     place: str, found: FinishedRepeat, before: Collection[str], scheduled: str
 ) -> None:
-    """Settings leave the race between blocks of repeats, and never come back."""
+    """Settings leave the race between pairs of repeats, and never come back."""
     present = found.rounds.keys()
-    may_leave = found.repeat > 0 and found.repeat % BLOCK == 0
+    may_leave = found.repeat > 0 and found.repeat % PAIR == 0
     missing = set(before) - present if not may_leave else {scheduled} - present
     if missing or not present <= set(before):
         raise InvalidRequestError(
