@@ -182,11 +182,12 @@ class _AtLoad:
         self.extra[known] += share * (extra[known] - self.extra[known])
         self.seen[known] += n
         self._observe_probe(gain, extra, n, num_known)
-        apart = choosing.MIN_STEPS_APART
+        settled_after = int(np.clip(256 // 2**self.load, 16, 64))
+        apart = settled_after
         if self.changed_at is not None:
             apart = step_id - self.changed_at
         if apart >= choosing.EARLY_STEPS_APART:
-            self._choose(step_id, is_early=apart < choosing.MIN_STEPS_APART)
+            self._choose(step_id, is_early=apart < settled_after)
 
     def _observe_probe(self, gain, extra, n, num_known):
         if num_known > self.draft_tokens:

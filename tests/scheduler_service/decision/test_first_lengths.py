@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length import NUM_QUANTILES, DraftLength, Survivals
+from specsched_scheduler.decision.draft_length.averages import renew_speed
+from specsched_scheduler.decision.draft_length.choosing import best_length
+from specsched_scheduler.decision.draft_length.loads import new_load_states
 
 K = 7
 SIZES = (1, 4, 16, 64, 128)
@@ -94,3 +97,19 @@ def test_what_another_saw_is_taken_over():
     ours.restore(theirs.quantiles())
     assert np.array_equal(ours.quantiles(), theirs.quantiles())
     assert ours.is_known
+
+
+@pytest.mark.parametrize(("log2_requests", "num_steps"), [(0, 64), (2, 64), (4, 16), (7, 16)])
+def test_a_choice_that_loses_a_little_is_left_sooner_where_there_are_more_requests(
+    log2_requests, num_steps
+):
+    """Drafts of two tokens bring 3 % less than they take: too little to be clear at once."""
+    loads = new_load_states(K)
+    loads.draft_tokens[log2_requests] = 2
+    loads.gain[log2_requests, :2] = 0.5, 0.2
+    loads.extra[log2_requests, :2] = 0.55, 0.2
+    loads.evidence[log2_requests] = loads.seen[log2_requests] = 1000
+    renew_speed(loads, log2_requests)
+    loads.changed_at[log2_requests] = 100
+    assert best_length(loads, log2_requests, 100 + num_steps - 1, is_expected=True) == 2
+    assert best_length(loads, log2_requests, 100 + num_steps, is_expected=True) == 0

@@ -10,13 +10,14 @@ from specsched_protocol.compiling import njit
 from specsched_scheduler.decision.draft_length.averages import is_clear, is_seen
 from specsched_scheduler.decision.draft_length.loads import NEVER
 
-__all__ = ["best_length", "fastest_length"]
+__all__ = ["best_length", "fastest_length", "min_steps_apart"]
 
 HYSTERESIS, HYSTERESIS_SHORTER = 0.02, 0.01
 """By what share another length has to be better: of a shorter one all is known, and it needs no
 probes. None at all has to be as good: what the host does for drafts is in no price."""
-MIN_STEPS_APART = 64
-"""Steps between two changes at one batch size."""
+REQUEST_STEPS_APART, MIN_STEPS_APART, MAX_STEPS_APART = 256, 16, 64
+"""Request-steps between two changes at one batch size, and the limits of the steps that they take:
+of many requests few steps tell whether the last change was right."""
 EARLY_STEPS_APART, EARLY_HYSTERESIS = 8, 0.05
 """The same where the difference is clear and large: noise around a pivot is neither."""
 MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
@@ -37,13 +38,21 @@ def fastest_length(loads: Any, load: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def min_steps_apart(load: int) -> Any:
+    """Steps between two changes at batches of 2^load requests."""
+    return min(max(REQUEST_STEPS_APART >> load, MIN_STEPS_APART), MAX_STEPS_APART)
+
+
+@njit(cache=True, nogil=True)
 def best_length(loads: Any, load: int, step_id: int, is_expected: bool) -> Any:
     """The fastest length that is known to be better than the present one, else that.
 
     is_expected: whether there were drafts to expect anything from.
     """
     changed_at = loads.changed_at[load]
-    steps_apart = MIN_STEPS_APART if changed_at == NEVER else step_id - changed_at
+    settled_after = min_steps_apart(load)
+    steps_apart = settled_after if changed_at == NEVER else step_id - changed_at
+    is_settled = steps_apart >= settled_after
     present = loads.draft_tokens[load]
     best, best_speed = present, -np.inf
     if steps_apart < EARLY_STEPS_APART:
@@ -53,22 +62,22 @@ def best_length(loads: Any, load: int, step_id: int, is_expected: bool) -> Any:
         needed = HYSTERESIS
         if length < present:
             needed = HYSTERESIS_SHORTER if length > 0 else 0.0
-        if steps_apart < MIN_STEPS_APART:
+        if not is_settled:
             needed = EARLY_HYSTERESIS
         if speed <= loads.speed[load, present] * (1.0 + needed) or speed <= best_speed:
             continue
-        if _is_known(loads, load, length, steps_apart, is_expected):
+        if _is_known(loads, load, length, is_settled, is_expected):
             best, best_speed = length, speed
     return best
 
 
 @njit(cache=True, nogil=True)
-def _is_known(loads: Any, load: int, length: int, steps_apart: int, is_expected: bool) -> Any:
+def _is_known(loads: Any, load: int, length: int, is_settled: bool, is_expected: bool) -> Any:
     """Whether enough was seen to say that a length is better than the present one."""
     present = loads.draft_tokens[load]
     longer = max(length, present)
     least = max(MIN_EVIDENCE, MIN_EVIDENCE_STEPS * 2.0**load)
-    if steps_apart >= MIN_STEPS_APART and is_seen(loads, load, longer, least):
+    if is_settled and is_seen(loads, load, longer, least):
         return True
     if is_expected or is_seen(loads, load, longer, MIN_EVIDENCE_CLEAR):
         return is_clear(loads, load, length, present)
