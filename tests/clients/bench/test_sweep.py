@@ -200,6 +200,17 @@ def test_time_goes_to_every_load_first_and_then_to_the_least_precise_one(
     assert {title.partition(",")[0] for title in server.titles[20:40]} == {"concurrency 2"}
 
 
+def test_a_block_that_time_would_cut_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = KnownServer(monkeypatch, SPEEDS, 0.05)
+    # A block takes about 1.5 s of the server's time.
+    (only,) = sweep(server, tmp_path, concurrency=(1,), max_seconds=2.5, every_setting=True)
+    assert verdict(only).half_width > 0.015
+    with SweepState.open(tmp_path / "state.jsonl", IDENTITY, NAMES) as state:
+        assert state.num_repeats == 4
+
+
 def test_a_load_without_a_block_of_repeats_is_left_out_and_finished_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -84,8 +84,8 @@ def sweep(
         bool,
         typer.Option(
             "--every-setting",
-            help="Measure every setting in every repeat. Default: after --min-repeats, no longer"
-            " those that are clearly slower than the fastest static one.",
+            help="Measure every setting in every repeat. Default: no longer those that after two"
+            " repeats or more are clearly slower than the fastest static one.",
         ),
     ] = False,
     num_requests: Annotated[
