@@ -24,6 +24,7 @@ from specsched_protocol.shm import RegionShape
 
 from tests.bench.idle_device import idle_parts
 from tests.bench.recording import percentiles
+from tests.integration.processes import wait_until
 
 __all__ = ["turnover_us"]
 
@@ -31,8 +32,9 @@ NUM_FRONT_ENDS = 4
 DEVICE_MS = 2.0
 """Of a step, in which the engine's thread waits without the interpreter."""
 NUM_WINDOWS = 24
-WINDOW_S = 0.25
-WARM_UP_S = 1.0
+WINDOW_STEPS = 100
+NUM_WARM_UP_STEPS = 400
+TIMEOUT_S = 120.0
 
 
 class PacedTimeline:
@@ -108,6 +110,10 @@ def _refuse(message: Any) -> None:
     raise AssertionError(message)
 
 
+def _await_steps(engine: Engine, num_steps: int) -> None:
+    wait_until(lambda: engine.stats().num_steps >= num_steps, timeout_s=TIMEOUT_S)
+
+
 def _cpu_us(threads: Sequence[threading.Thread]) -> float:
     clocks = (time.pthread_getcpuclockid(each.ident or 0) for each in threads)
     return sum(time.clock_gettime_ns(clock) for clock in clocks) / 1e3
@@ -127,20 +133,17 @@ def turnover_us(
     engine = CountingEngine(parts.step._model, parts.step.drafter, transport, config, device=parts)
     engine._loop._runner._timelines = [PacedTimeline() for _ in range(3)]  # type: ignore[attr-defined]
     with _users(engine, num_users, num_tokens) as takers:
-        deadline = time.monotonic() + 60
-        while engine.num_taken < num_users:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: engine.num_taken >= num_users, timeout_s=TIMEOUT_S)
         keep_what_is_there()
         engine.start()
-        time.sleep(WARM_UP_S)
+        _await_steps(engine, NUM_WARM_UP_STEPS)
         others = [thread for each in takers for thread in (each._thread, each.outbox._thread)]
         readings = []
         for _ in range(NUM_WINDOWS + 1):
             cpu_us = (_cpu_us([engine._thread]), _cpu_us(others))
             num_steps, num_taken = engine.stats().num_steps, engine.num_taken
             readings.append((*cpu_us, time.perf_counter() * 1e6, num_taken, num_steps))
-            time.sleep(WINDOW_S)
+            _await_steps(engine, num_steps + WINDOW_STEPS)
         stats = engine.stats()
     engine.stop()
     transport.close()
