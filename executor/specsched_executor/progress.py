@@ -34,10 +34,15 @@ class Progress:
         numbers = np.empty((_NUM_NUMBERS, num_outputs), dtype=np.int64)
         return cls(numbers, np.empty(num_tokens, dtype=np.int32))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Two pieces of bytes: pickled in a third of the time that two arrays take."""
-        token_ids = self.token_ids.astype(np.int32, copy=False)
-        return _unpacked, (self.numbers.tobytes(), token_ids.tobytes())
+    def packed(self) -> tuple[bytes, bytes]:
+        """For another process."""
+        return self.numbers.tobytes(), self.token_ids.astype(np.int32, copy=False).tobytes()
+
+    @classmethod
+    def unpacked(cls, numbers: bytes, token_ids: bytes) -> Progress:
+        """What was packed there; not to be written to."""
+        columns = np.frombuffer(numbers, dtype=np.int64).reshape(_NUM_NUMBERS, -1)
+        return cls(columns, np.frombuffer(token_ids, dtype=np.int32))
 
     def split(self, firsts: Sequence[int]) -> list[Progress]:
         """Parts that begin with these outputs, in rising order, the first with output 0."""
@@ -77,10 +82,3 @@ def merged(steps: Sequence[Progress]) -> Progress:
     newest = numbers[:, np.append(firsts[1:], len(order)) - 1]
     newest[_NUM_NEW] = np.add.reduceat(num_new, firsts)
     return Progress(newest, token_ids[moved + np.arange(len(token_ids))])
-
-
-def _unpacked(numbers: bytes, token_ids: bytes) -> Progress:
-    return Progress(
-        np.frombuffer(numbers, dtype=np.int64).reshape(_NUM_NUMBERS, -1),
-        np.frombuffer(token_ids, dtype=np.int32),
-    )

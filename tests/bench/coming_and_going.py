@@ -38,7 +38,7 @@ class Users:
         try:
             while True:
                 for message in self._channel.receive():
-                    for _, delta in message.others:
+                    for _, delta in m.Deltas.unpacked(message).others:
                         assert delta.finish_reason == "length", delta
                         self._ask(self._num_tokens)
         except (EOFError, OSError):

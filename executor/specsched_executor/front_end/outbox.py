@@ -113,7 +113,7 @@ class Outbox:
             steps, self._steps = self._steps, []
             unsent, self._unsent = self._unsent, {}
             others = [(key, unread.merged()) for (key, _), unread in unsent.items()]
-            return Deltas(merged(steps) if steps else None, others)
+            return Deltas(merged(steps) if steps else None, others).packed()
         return self._messages.popleft() if self._messages else None
 
     def _lose(self) -> None:

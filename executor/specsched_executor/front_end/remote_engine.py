@@ -102,11 +102,12 @@ class RemoteEngine:
     def _read(self) -> None:
         """Take what has come since the loop was last here: of each output as one delta."""
         try:
-            messages = self._channel.receive_at_once()
+            received = self._channel.receive_at_once()
         except (EOFError, OSError):
             self.close()
             self._on_end()
             return
+        messages = [m.Deltas.unpacked(each) if type(each) is tuple else each for each in received]
         deltas = [message for message in messages if isinstance(message, m.Deltas)]
         steps = [each.progress for each in deltas if each.progress is not None]
         if steps:

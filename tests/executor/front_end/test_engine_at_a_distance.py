@@ -174,9 +174,9 @@ def test_what_is_not_sent_yet_merges(ends: Ends, num_steps: int) -> None:
         )
     sinks[1](TokenDelta("b", (9,), finish_reason="stop"))
     outbox.flush()
-    first, deltas = received(ends.reader, 2)
+    first, packed = received(ends.reader, 2)
     assert first == filling
-    assert isinstance(deltas, Deltas)
+    deltas = Deltas.unpacked(packed)
     assert deltas.progress is not None
     tokens = [step for step in range(num_steps) for _ in range(2)]
     assert sorted((key, new, accepted) for key, _, new, _, accepted in deltas.progress.rows()) == [
@@ -190,7 +190,8 @@ def test_what_there_is_room_for_is_sent_at_once(ends: Ends) -> None:
     assert ends.reader.receive_at_once() == []  # it goes with what comes next
     ends.outbox.take(progress((3, 0, [5], 0, 0)))
     ends.outbox.put("after")
-    deltas, after = ends.reader.receive_at_once()
+    packed, after = ends.reader.receive_at_once()
+    deltas = Deltas.unpacked(packed)
     assert list(deltas.progress.rows()) == [(3, 0, [5], 0, 0)]
     assert [key for key, _ in deltas.others] == [4]
     assert after == "after"

@@ -31,8 +31,8 @@ def test_who_gives_up_a_duplicate_does_not_abort_the_first() -> None:
     theirs.send(m.Submit(7, GenerationRequest("a", (1,), SamplingParams())))
     theirs.send(m.Abort(7, "a"))
     theirs.send(m.AbortElsewhere("b"))
-    (deltas,) = theirs.receive()
-    ((key, delta),) = deltas.others
+    (packed,) = theirs.receive()
+    ((key, delta),) = m.Deltas.unpacked(packed).others
     theirs.close()
     assert ended.wait(20)
     assert (key, delta.finish_reason) == (7, "duplicate")
