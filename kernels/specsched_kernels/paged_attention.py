@@ -129,7 +129,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
             order=order,
         )
         return out
-    storage = storage_arrays(key_cache, value_cache) if is_causal else None
+    storage = storage_arrays(key_cache, value_cache)
     if storage is None or not is_cpu_float(query, out):
         return reference.paged_attention(
             query,
@@ -152,6 +152,7 @@ def paged_attention(  # noqa: PLR0917 -- the order all of these kernels have
         context_lens.numpy(),
         np.float32(scale),
         out.numpy(),
+        is_causal,
         num_workers(work),
     )
     return out

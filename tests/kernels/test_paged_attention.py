@@ -52,10 +52,12 @@ def make_case(
     return Case(query, keys, values, tables, starts, torch.tensor(context_lens))
 
 
-def exact(case: Case, scale: float) -> torch.Tensor:
+def exact(case: Case, scale: float, *, is_causal: bool = True) -> torch.Tensor:
     query, *rest = case.arguments()
     out = torch.empty_like(query, dtype=torch.float64)
-    return reference.paged_attention(query.double(), *rest, scale=scale, out=out)
+    return reference.paged_attention(
+        query.double(), *rest, scale=scale, out=out, is_causal=is_causal
+    )
 
 
 SHAPES = [
@@ -71,10 +73,12 @@ SHAPES = [
 
 @pytest.mark.parametrize(("query_lens", "context_lens"), SHAPES)
 @pytest.mark.parametrize("block_size", [16, 64])
-def test_matches_float64(query_lens, context_lens, block_size):
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_matches_float64(query_lens, context_lens, block_size, is_causal):
     case = make_case(query_lens, context_lens, block_size=block_size)
-    got = paged_attention(*case.arguments(), scale=0.125)
-    torch.testing.assert_close(got.double(), exact(case, 0.125), rtol=1e-4, atol=2e-6)
+    got = paged_attention(*case.arguments(), scale=0.125, is_causal=is_causal)
+    expected = exact(case, 0.125, is_causal=is_causal)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=5e-6)
 
 
 @pytest.mark.parametrize(("heads", "head_dim"), [((4, 4), 16), ((8, 1), 128), ((6, 3), 80)])
@@ -108,6 +112,21 @@ def test_a_row_does_not_depend_on_its_neighbours():
                 scale=0.125,
             )
             assert torch.equal(alone[0], together[row])
+
+
+def test_rows_that_see_all_of_their_request_are_as_each_its_last():
+    case = make_case([9, 4], [700, 33])
+    together = paged_attention(*case.arguments(), scale=0.125, is_causal=False)
+    each = paged_attention(
+        case.query,
+        case.keys,
+        case.values,
+        case.tables.repeat_interleave(torch.tensor([9, 4]), dim=0),
+        torch.arange(14),
+        case.lens.repeat_interleave(torch.tensor([9, 4])),
+        scale=0.125,
+    )
+    assert torch.equal(together, each)
 
 
 def test_threads_do_not_change_a_bit():

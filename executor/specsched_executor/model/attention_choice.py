@@ -27,7 +27,7 @@ def build_attention(
     cos_sin = cos_sin_table(frequencies, config.max_context_tokens, spec.rope_scaling).to(device)
     if latent is None or indexer is None:
         grouped = [x.attention for x in weights.layers if isinstance(x.attention, GroupedWeights)]
-        return GroupedAttention(GroupedLayers(spec, tuple(grouped), cos_sin, dtype))
+        return GroupedAttention(GroupedLayers(spec.config, tuple(grouped), cos_sin, dtype))
     return SparseMlaAttention(
         config,
         latent,

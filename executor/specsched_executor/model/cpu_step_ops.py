@@ -12,15 +12,14 @@ from specsched_kernels.cpu.vector_ir import LANES
 
 from specsched_executor.core import ModelBatch
 from specsched_executor.model.kv_cache import LayerArrays
-from specsched_executor.model.spec import DecoderSpec
-from specsched_executor.model.step_ops import GroupedLayers
+from specsched_executor.model.step_ops import GroupedLayers, GroupedShape
 
 Floats = npt.NDArray[np.float32]
 
 
-def whole_vectors(spec: DecoderSpec) -> bool:
+def whole_vectors(config: GroupedShape) -> bool:
     """Whether the feed-forward size is whole vectors; the cache vouches for its own sizes."""
-    return spec.config.intermediate_size % LANES == 0
+    return config.intermediate_size % LANES == 0
 
 
 class CpuStepOps:
@@ -32,8 +31,10 @@ class CpuStepOps:
         batch: ModelBatch,
         storage: tuple[LayerArrays, ...],
         residual: torch.Tensor,
+        *,
+        is_causal: bool = True,
     ) -> None:
-        config = layers.spec.config
+        config = layers.config
         num_rows = residual.shape[0]
         self._weights = layers.weights
         self._storage = storage
@@ -57,6 +58,7 @@ class CpuStepOps:
             batch.query_start_loc.numpy(),
             batch.context_lens.numpy(),
         )
+        self._is_causal = is_causal
         self._workers = num_workers(self._attended.numel() * int(batch.context_lens.max()))
         self._gate_workers = num_workers(self._gated.numel())
 
@@ -84,6 +86,7 @@ class CpuStepOps:
             *self._sequences,
             self._scale,
             self._attended_array,
+            self._is_causal,
             self._workers,
         )
         return weights.output(self._attended)

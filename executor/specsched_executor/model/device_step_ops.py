@@ -21,8 +21,8 @@ class DeviceStepOps(DeviceRowOps):
     def __init__(
         self, layers: GroupedLayers, batch: ModelBatch, cache: PagedKvCache, residual: torch.Tensor
     ) -> None:
-        super().__init__(residual, layers.spec.config.rms_norm_eps, layers.dtype)
-        self._config = layers.spec.config
+        super().__init__(residual, layers.config.rms_norm_eps, layers.dtype)
+        self._config = layers.config
         self._weights = layers.weights
         self._cos_sin = layers.cos_sin
         self._batch = batch

@@ -11,7 +11,7 @@ from specsched_executor.model.device_step_ops import DeviceStepOps
 from specsched_executor.model.kv_cache import PagedKvCache
 from specsched_executor.model.step_ops import GroupedLayers, TorchStepOps
 
-__all__ = ["GroupedAttention"]
+__all__ = ["GroupedAttention", "begin_on_cpu"]
 
 
 class GroupedAttention:
@@ -25,7 +25,7 @@ class GroupedAttention:
         """See Attention. float32 on a CPU, where the fast attention needs a block_size of 16, 32,
         64, 128 or 256; the dtype of the weights on a device.
         """
-        config = self._layers.spec.config
+        config = self._layers.config
         if self._device.type != "cpu":
             shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
             dtype = self._layers.dtype
@@ -36,7 +36,7 @@ class GroupedAttention:
 
     def block_bytes(self, block_size: int) -> int:
         """See Attention."""
-        config = self._layers.spec.config
+        config = self._layers.config
         dtype = torch.float32 if self._device.type == "cpu" else self._layers.dtype
         numbers = 2 * config.num_layers * block_size * config.num_kv_heads * config.head_dim
         return numbers * dtype.itemsize
@@ -47,6 +47,21 @@ class GroupedAttention:
             raise TypeError(f"expected a PagedKvCache, not {type(cache).__name__}")
         if self._device.type != "cpu":
             return DeviceStepOps(self._layers, batch, cache, residual)
-        if cache.storage is not None and whole_vectors(self._layers.spec):
-            return CpuStepOps(self._layers, batch, cache.storage, residual)
-        return TorchStepOps(self._layers, batch, cache, residual)
+        return begin_on_cpu(self._layers, batch, cache, residual)
+
+
+def begin_on_cpu(
+    layers: GroupedLayers,
+    batch: ModelBatch,
+    cache: PagedKvCache,
+    residual: torch.Tensor,
+    *,
+    is_causal: bool = True,
+) -> StepOps:
+    """A forward pass on the compiled kernels, where they take these sizes.
+
+    is_causal: rows see what comes before them and themselves; else all rows of their request.
+    """
+    if cache.storage is not None and whole_vectors(layers.config):
+        return CpuStepOps(layers, batch, cache.storage, residual, is_causal=is_causal)
+    return TorchStepOps(layers, batch, cache, residual, is_causal=is_causal)

@@ -6,6 +6,7 @@ The portable implementation of `StepOps`; `cpu_step_ops` is the fast one for CPU
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from specsched_kernels.paged_attention import paged_attention
@@ -17,17 +18,44 @@ from specsched_executor.core import ModelBatch
 from specsched_executor.model.grouped_weights import GroupedWeights
 from specsched_executor.model.kv_cache import PagedKvCache
 from specsched_executor.model.row_ops import TorchRowOps
-from specsched_executor.model.spec import DecoderSpec
+
+
+class GroupedShape(Protocol):
+    """What a forward pass has to know of layers with grouped-query attention."""
+
+    @property
+    def num_layers(self) -> int:
+        """Each has its own part of the cache."""
+
+    @property
+    def num_heads(self) -> int:
+        """Of queries: a multiple of num_kv_heads."""
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Of keys and values."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+
+    @property
+    def intermediate_size(self) -> int:
+        """Width of the feed-forward part."""
+
+    @property
+    def rms_norm_eps(self) -> float:
+        """Of all norms."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedLayers:
-    """A decoder's facts, its attention weights by layer, and its table of angles.
+    """Facts of some layers, their attention weights, and their table of angles.
 
     cos_sin: float32 [max_context_tokens, head_dim]. dtype: of the weights.
     """
 
-    spec: DecoderSpec
+    config: GroupedShape
     weights: tuple[GroupedWeights, ...]
     cos_sin: torch.Tensor
     dtype: torch.dtype
@@ -42,9 +70,12 @@ class TorchStepOps(TorchRowOps):
         batch: ModelBatch,
         cache: PagedKvCache,
         residual: torch.Tensor,
+        *,
+        is_causal: bool = True,
     ) -> None:
-        super().__init__(residual, layers.spec.config.rms_norm_eps)
-        self._config = layers.spec.config
+        super().__init__(residual, layers.config.rms_norm_eps)
+        self._config = layers.config
+        self._is_causal = is_causal
         self._weights = layers.weights
         self._cos_sin = layers.cos_sin
         self._batch = batch
@@ -72,5 +103,6 @@ class TorchStepOps(TorchRowOps):
             scale=config.head_dim**-0.5,
             max_query_len=batch.max_query_len,
             max_context_tokens=batch.max_context_tokens,
+            is_causal=self._is_causal,
         )
         return weights.output(attended.flatten(1))

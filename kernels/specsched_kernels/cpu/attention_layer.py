@@ -36,6 +36,7 @@ def attention_layer(
     lens: Ints,
     scale: np.float32,
     out: Floats,
+    is_causal: bool,
     workers: int,
 ) -> None:
     """Norms of q and k (if any), rope, the write of k and v to the cache, and attention.
@@ -46,7 +47,7 @@ def attention_layer(
     """
     arguments = (
         heads, query_norm, key_norm, eps, positions, cos_sin, slots, keys, values, tables, starts,
-        lens, scale, out,
+        lens, scale, out, is_causal,
     )  # fmt: skip
     if workers == 1:
         _serial(*arguments)
@@ -73,19 +74,21 @@ def _prepare(
 def _serial(
     heads: Any, query_norm: Any, key_norm: Any, eps: Any, positions: Any, cos_sin: Any, slots: Any,
     keys: Any, values: Any, tables: Any, starts: Any, lens: Any, scale: Any, out: Any,
+    is_causal: Any,
 ) -> None:  # fmt: skip
     num_rows, num_heads = out.shape[0], out.shape[1]
     _prepare(
         heads, query_norm, key_norm, eps, positions, cos_sin, slots, keys, values, num_heads, 0,
         num_rows,
     )  # fmt: skip
-    attend_items(heads, num_heads, keys, values, tables, starts, lens, scale, out, 0, 1)
+    attend_items(heads, num_heads, keys, values, tables, starts, lens, scale, out, is_causal, 0, 1)
 
 
 @njit(cache=True, nogil=True, parallel=True)
 def _parallel(
     heads: Any, query_norm: Any, key_norm: Any, eps: Any, positions: Any, cos_sin: Any, slots: Any,
-    keys: Any, values: Any, tables: Any, starts: Any, lens: Any, scale: Any, out: Any, workers: int,
+    keys: Any, values: Any, tables: Any, starts: Any, lens: Any, scale: Any, out: Any,
+    is_causal: Any, workers: int,
 ) -> None:  # fmt: skip
     num_rows, num_heads = out.shape[0], out.shape[1]
     for worker in prange(workers):
@@ -107,6 +110,7 @@ def _parallel(
             lens,
             scale,
             out,
+            is_causal,
             np.int64(worker),
             workers,
         )

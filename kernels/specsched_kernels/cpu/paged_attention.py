@@ -36,10 +36,11 @@ def attend(
     lens: Ints,
     scale: np.float32,
     out: Floats,
+    is_causal: bool,
     workers: int,
 ) -> None:
     """All items on `workers` threads; arguments as in attend_items, query [n, H, D]."""
-    arguments = (query, query.shape[1], keys, values, tables, starts, lens, scale, out)
+    arguments = (query, query.shape[1], keys, values, tables, starts, lens, scale, out, is_causal)
     if workers == 1:
         attend_items(*arguments, 0, 1)
     else:
@@ -49,7 +50,7 @@ def attend(
 @njit(cache=True, nogil=True, parallel=True)
 def _attend_parallel(
     query: Any, num_heads: Any, keys: Any, values: Any, tables: Any, starts: Any, lens: Any,
-    scale: Any, out: Any, workers: Any,
+    scale: Any, out: Any, is_causal: Any, workers: Any,
 ) -> None:  # fmt: skip
     for worker in prange(workers):
         attend_items(
@@ -62,6 +63,7 @@ def _attend_parallel(
             lens,
             scale,
             out,
+            is_causal,
             np.int64(worker),
             workers,
         )
@@ -78,6 +80,7 @@ def attend_items(
     lens: Ints,
     scale: np.float32,
     out: Floats,
+    is_causal: bool,
     worker: int,
     num_workers: int,
 ) -> None:
@@ -85,7 +88,8 @@ def attend_items(
 
     query: [n, >= num_heads, D], the first num_heads are used. keys: [B, Hkv, D, block_size].
     values: [B, Hkv, block_size, D]. tables: [R, max_blocks]. starts: [R+1]. lens: [R].
-    out: [n, num_heads, D]; rows of no request are left alone.
+    out: [n, num_heads, D]; rows of no request are left alone. Where it is not causal every row sees
+    all of its request's context.
     """
     item = 0
     for request in range(len(lens)):
@@ -96,7 +100,8 @@ def attend_items(
                 if item % num_workers == worker:
                     _attend_item(
                         query[first:last], num_heads, keys, values, tables[request], kv_head,
-                        lens[request] - (stop - first), scale, out[first:last],
+                        lens[request] - (stop - first), lens[request], is_causal, scale,
+                        out[first:last],
                     )  # fmt: skip
                 item += 1
 
@@ -110,6 +115,8 @@ def _attend_item(
     table: Tables,
     kv_head: int,
     position: int,
+    context_len: int,
+    is_causal: bool,
     scale: np.float32,
     out: Floats,
 ) -> None:
@@ -120,13 +127,15 @@ def _attend_item(
     scores = np.zeros((packed.shape[0], SEGMENT), np.float32)
     maxima = np.full(packed.shape[0], -np.inf, np.float32)
     sums = np.zeros(packed.shape[0], np.float32)
-    end = position + query.shape[0]
+    end = position + query.shape[0] if is_causal else context_len
     for segment in range(0, end, SEGMENT):
         length = min(SEGMENT, end - segment)
         blocks = table[segment // keys.shape[3] :]
         _score(packed, keys, blocks, kv_head, length, scores)
         for row in range(query.shape[0] * group):
-            visible = min(position + row // group + 1 - segment, length)
+            visible = length
+            if is_causal:
+                visible = min(position + row // group + 1 - segment, length)
             _exponentiate(scores[row], visible, length, row, maxima, sums, total)
         _add_values(scores, values, blocks, kv_head, length, total)
     for row in range(query.shape[0]):

@@ -12,7 +12,8 @@ from specsched_kernels.silu_and_mul import silu_and_mul
 from specsched_kernels.window_pages import PlacedBlocks, WindowPages
 
 from specsched_executor.drafters.dspark import DSparkCheckpoint
-from specsched_executor.drafters.dspark.weights import BackboneWeights, LayerWeights
+from specsched_executor.drafters.dspark.weights import BackboneWeights
+from specsched_executor.model.grouped_weights import GroupedWeights
 from specsched_executor.model.linear import DeviceLinear
 from specsched_executor.model.rope import cos_sin_table, rope_frequencies
 
@@ -75,7 +76,7 @@ class DeviceBackbone:
                 self._cos_sin,
                 keys,
                 values,
-                self._norms_of(layer),
+                self._norms_of(layer.attention),
             )
 
     def run(self, blocks: PlacedBlocks) -> torch.Tensor:
@@ -84,17 +85,18 @@ class DeviceBackbone:
         residual = F.embedding(blocks.token_ids, self._embedding).float()
         delta: torch.Tensor | None = None
         for layer, cache in zip(self._weights.layers, self._caches, strict=True):
-            projected = layer.qkv(self._add_norm(residual, delta, layer.input_norm))
-            delta = layer.output(self._attend(layer, cache, projected, blocks))
-            gate_up = layer.gate_up(self._add_norm(residual, delta, layer.post_norm))
-            delta = layer.down(silu_and_mul(gate_up))
+            attention = layer.attention
+            projected = attention.qkv(self._add_norm(residual, delta, layer.input_norm))
+            delta = attention.output(self._attend(attention, cache, projected, blocks))
+            normed = self._add_norm(residual, delta, layer.post_norm)
+            delta = layer.feed_forward(normed, silu_and_mul)
         return self._add_norm(residual, delta, self._weights.final_norm).view(
             -1, config.block_size, config.hidden_size
         )
 
     def _attend(
         self,
-        layer: LayerWeights,
+        weights: GroupedWeights,
         cache: torch.Tensor,
         projected: torch.Tensor,
         blocks: PlacedBlocks,
@@ -109,7 +111,7 @@ class DeviceBackbone:
             self._cos_sin,
             keys,
             values,
-            self._norms_of(layer),
+            self._norms_of(weights),
         )
         return paged_attention(
             heads[:, : config.num_heads],
@@ -123,10 +125,10 @@ class DeviceBackbone:
             is_causal=False,
         ).flatten(1)
 
-    def _norms_of(self, layer: LayerWeights) -> HeadNorms | None:
-        if layer.query_norm is None or layer.key_norm is None:
+    def _norms_of(self, weights: GroupedWeights) -> HeadNorms | None:
+        if weights.query_norm is None or weights.key_norm is None:
             return None
-        return HeadNorms(layer.query_norm, layer.key_norm, self._config.rms_norm_eps)
+        return HeadNorms(weights.query_norm, weights.key_norm, self._config.rms_norm_eps)
 
     def _add_norm(
         self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor

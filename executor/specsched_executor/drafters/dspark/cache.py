@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 import torch
-from specsched_kernels.paged_attention import allocate_kv
 
-from specsched_executor.core import PAD_SLOT
+from specsched_executor.core import PAD_SLOT, ModelBatch
 from specsched_executor.drafters.dspark.config import DSparkConfig
 from specsched_executor.drafters.dspark.pending import NewRows, PendingRows
+from specsched_executor.model.kv_cache import PagedKvCache
 
 __all__ = ["DraftCache", "NewRows"]
 
@@ -31,8 +31,8 @@ class DraftCache:
 
     There are enough for all slots at their longest context, so taking one never fails.
 
-    keys, values: per drafter layer, [pages, page, Hkv, D]. pending: context rows that have their
-    places and are still to be written; whoever reads the cache writes them first.
+    pages: of all slots, by drafter layer. pending: context rows that have their places and are
+    still to be written; whoever reads the cache writes them first.
     """
 
     def __init__(self, config: DSparkConfig, num_slots: int, max_context_tokens: int) -> None:
@@ -41,13 +41,14 @@ class DraftCache:
         per_slot = -(-(self._window + config.block_size) // _PAGE_TOKENS)
         self.pending = PendingRows(_MAX_PENDING_ROWS)
         self._free_pages = list(reversed(range(num_slots * per_slot)))
-        layers = [
-            allocate_kv(num_slots * per_slot, _PAGE_TOKENS, config.num_kv_heads, config.head_dim)
-            for _ in range(config.num_layers)
-        ]
-        self.keys = [keys for keys, _ in layers]
-        self.values = [values for _, values in layers]
-        self._pages: list[list[int]] = [[] for _ in range(num_slots)]
+        self.pages = PagedKvCache.allocate(
+            config.num_layers,
+            num_slots * per_slot,
+            _PAGE_TOKENS,
+            config.num_kv_heads,
+            config.head_dim,
+        )
+        self._pages_of: list[list[int]] = [[] for _ in range(num_slots)]
         self._generations = np.zeros(num_slots, dtype=np.int64)
         # Kept by numpy, which takes a fifth of torch's time for so few numbers: that is most of
         # what a step without drafts costs. What reads them for a draft sees them as tensors.
@@ -73,8 +74,8 @@ class DraftCache:
     def release(self, slot_id: int) -> None:
         """Give back the pages of a slot."""
         self.pending.drop(slot_id)
-        self._free_pages += self._pages[slot_id]
-        self._pages[slot_id] = []
+        self._free_pages += self._pages_of[slot_id]
+        self._pages_of[slot_id] = []
         self._num_seen_of[slot_id] = 0
         self._generations[slot_id] = 0
 
@@ -100,25 +101,26 @@ class DraftCache:
         slots[positions < (end - self._window).repeat(num_new)] = PAD_SLOT
         self.pending.add(owners, positions, slots, features)
 
-    def block_rows(self, slot_ids: torch.Tensor) -> NewRows:
-        """Places and positions of a block of each slot, [R * block_size]."""
-        offset = torch.arange(self._config.block_size)
-        places = self.context_lens(slot_ids)[:, None] + offset
-        slots = self._places(slot_ids[:, None].expand_as(places), places)
+    def block_batch(self, slot_ids: torch.Tensor, token_ids: torch.Tensor) -> ModelBatch:
+        """The step that runs a block of each slot, token_ids: int64 [R, block_size]."""
+        num_requests, block_size = token_ids.shape
+        offset = torch.arange(block_size)
+        context_lens = self._num_seen[slot_ids].clamp(max=self._window)
+        places = context_lens[:, None] + offset
         positions = self._num_seen[slot_ids][:, None] + offset
-        return NewRows(positions.flatten(), slots.flatten())
-
-    def context_lens(self, slot_ids: torch.Tensor) -> torch.Tensor:
-        """int64 [R]: context tokens that a block of each slot sees."""
-        return self._num_seen[slot_ids].clamp(max=self._window)
+        return ModelBatch(
+            token_ids=token_ids.flatten(),
+            positions=positions.flatten(),
+            slot_mapping=self._places(slot_ids[:, None].expand_as(places), places).flatten(),
+            query_start_loc=torch.arange(num_requests + 1) * block_size,
+            context_lens=context_lens + block_size,
+            block_tables=self._tables[slot_ids],
+            logit_rows=torch.empty(0, dtype=torch.int64),
+        )
 
     def num_seen(self, slot_ids: torch.Tensor) -> torch.Tensor:
         """int64 [R]: context tokens each slot was given; the position of its anchor."""
         return self._num_seen[slot_ids]
-
-    def tables(self, slot_ids: torch.Tensor) -> torch.Tensor:
-        """int32 [R, pages of a slot]."""
-        return self._tables[slot_ids]
 
     def _places(self, slot_ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         pages = self._tables[slot_ids, places // _PAGE_TOKENS].long()
@@ -127,7 +129,7 @@ class DraftCache:
     def _grow(self, slot_ids: npt.NDArray[np.int64], context_lens: npt.NDArray[np.int64]) -> None:
         needed = -(-(context_lens + self._config.block_size) // _PAGE_TOKENS)
         for slot_id, num_pages in zip(slot_ids.tolist(), needed.tolist(), strict=True):
-            held = self._pages[slot_id]
+            held = self._pages_of[slot_id]
             if num_pages > len(held):
                 taken = [self._free_pages.pop() for _ in range(num_pages - len(held))]
                 self._tables_of[slot_id, len(held) : num_pages] = taken

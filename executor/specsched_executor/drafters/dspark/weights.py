@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from specsched_executor.model.feed_forward import DenseFeedForward
+from specsched_executor.model.grouped_weights import GroupedWeights
 from specsched_executor.model.linear import Linear
 
 __all__ = ["BackboneWeights", "LayerWeights"]
@@ -14,16 +16,12 @@ __all__ = ["BackboneWeights", "LayerWeights"]
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer; norms of queries and keys are None where the drafter has none."""
+    """One layer."""
 
     input_norm: torch.Tensor
-    qkv: Linear
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
-    output: Linear
+    attention: GroupedWeights
     post_norm: torch.Tensor
-    gate_up: Linear
-    down: Linear
+    feed_forward: DenseFeedForward
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +67,12 @@ def _layer(
 
     return LayerWeights(
         input_norm=tensors[f"{prefix}input_layernorm.weight"],
-        qkv=stacked(attention, "q", "k", "v"),
-        query_norm=tensors.get(f"{attention}q_norm.weight"),
-        key_norm=tensors.get(f"{attention}k_norm.weight"),
-        output=stacked(attention, "o"),
+        attention=GroupedWeights(
+            qkv=stacked(attention, "q", "k", "v"),
+            query_norm=tensors.get(f"{attention}q_norm.weight"),
+            key_norm=tensors.get(f"{attention}k_norm.weight"),
+            output=stacked(attention, "o"),
+        ),
         post_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
-        gate_up=stacked(mlp, "gate", "up"),
-        down=stacked(mlp, "down"),
+        feed_forward=DenseFeedForward(stacked(mlp, "gate", "up"), stacked(mlp, "down")),
     )

@@ -195,7 +195,7 @@ def test_what_a_released_request_left_waiting_is_never_written(target):
     pages = set(used._cache._free_pages[-3:])
     history, features = random_request(2, 40)
     used.draft(inputs([(1, history, features[:20])], limits=[0]))
-    assert pages & set(used._cache._pages[1])
+    assert pages & set(used._cache._pages_of[1])
     later = inputs([(1, history, features[20:])])
     whole = inputs([(1, history, features)])
     torch.testing.assert_close(
