@@ -12,18 +12,29 @@ NUM_POSITIONS = 3
 
 
 def drawn(
-    logits: torch.Tensor, temperatures: list[float], uniforms: torch.Tensor, position: int
+    logits: torch.Tensor,
+    temperatures: list[float],
+    uniforms: torch.Tensor,
+    position: int,
+    *,
+    workers: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of logits of one position, which base and bias add up to; others have a base of NaN."""
     num_requests, vocab_size = logits.shape
+    bias = torch.linspace(-2.0, 2.0, vocab_size).round().repeat(num_requests, 1)
+    base = torch.full((num_requests, NUM_POSITIONS, vocab_size), torch.nan)
+    base[:, position] = logits - bias
     token_ids = torch.full((num_requests, NUM_POSITIONS), -7)
     distribution = torch.full((num_requests, NUM_POSITIONS, vocab_size), -1.0)
     draw_drafts(
-        logits.numpy(),
+        base.numpy(),
+        bias.numpy(),
         np.array(temperatures, dtype=np.float32),
         uniforms.numpy(),
         position,
         token_ids.numpy(),
         distribution.numpy(),
+        workers,
     )
     return token_ids, distribution
 
@@ -72,3 +83,14 @@ def test_a_row_that_is_not_finite_drafts_one_token_for_certain(value):
     token_ids, distribution = drawn(logits, [1.0], uniforms, 0)
     assert token_ids[0, 0] == 0
     assert distribution[0, 0].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_threads_do_not_change_a_bit():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(7, 1300, generator=generator)
+    uniforms = torch.rand(7, NUM_POSITIONS, generator=generator, dtype=torch.float64)
+    temperatures = [0.0, 1.0, 0.3, 2.0, 0.0, 1.0, 1.0]
+    alone, together = (
+        drawn(logits, temperatures, uniforms, 1, workers=workers) for workers in (1, 2)
+    )
+    assert all(torch.equal(*pair) for pair in zip(alone, together, strict=True))

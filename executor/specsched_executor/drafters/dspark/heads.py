@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from specsched_kernels.cpu.draw_drafts import draw_drafts
+from specsched_kernels.cpu.threads import num_workers
 
 from specsched_executor.drafters.dspark.checkpoint import DSparkCheckpoint
 from specsched_executor.model.linear import Linear, LinearFactory
@@ -72,19 +73,21 @@ class SequentialHeads:
         )
         token_ids = torch.empty(num_requests, num_tokens, dtype=torch.int64)
         confidence = torch.empty(num_requests, num_tokens)
+        workers = num_workers(base[:, 0].numel())
         previous = anchor_ids
         for j in range(num_tokens):
             code = self._codes[previous]
             score = hidden[:, j] @ self._hidden_weight + code @ self._code_weight
             confidence[:, j] = torch.sigmoid(score + self._confidence_bias)
-            logits = self._bias_of(code).add_(base[:, j])
             draw_drafts(
-                logits.numpy(),
+                base.numpy(),
+                self._bias_of(code).numpy(),
                 keys.temperatures.numpy(),
                 uniforms.numpy(),
                 j,
                 token_ids.numpy(),
                 None if distribution is None else distribution.numpy(),
+                workers,
             )
             previous = token_ids[:, j]
         return BlockDraft(token_ids, confidence, distribution)
