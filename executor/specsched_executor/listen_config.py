@@ -42,7 +42,7 @@ class ListenConfig(SyntheticConfig, ListenOptions):
         le=10_000_000,
         description="Messages of all streams of a front end together, tokens beyond that being"
         " merged: fewer leave it more time for new requests; none: 4000, in a process of its own"
-        " 20000",
+        " as many as it manages",
         json_schema_extra={"unit": "messages/s"},
     )
     listen: ListenAddress = Field(

@@ -1,8 +1,8 @@
 """From the engine's thread to the event loop: deltas that merge while nobody reads them.
 
 The engine calls a sink per request and step; it takes a lock for a few list operations and goes on.
-The loop is woken once for all requests that have news, at a pace that grows with the number of
-streams, so neither a slow reader nor a small step time makes the front end set the engine's pace.
+The loop is woken once for all requests that have news and sends them a few at a time, at a bounded
+pace, so neither a slow reader nor a small step time makes the front end set the engine's pace.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ import asyncio
 import contextlib
 import dataclasses
 import threading
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
 from specsched_executor.core import TokenDelta
 
 _MAX_APART: Final = 64
+_MAX_WOKEN: Final = 16
+"""Streams whose messages are on their way at once: some tenths of a millisecond of the loop."""
+_PATIENCE_S: Final = 0.002
+_TIMER_S: Final = 0.001
+"""The loop's timers are no finer: what is due sooner is done in its next turn."""
 
 
 class DeltaStream:
@@ -50,15 +56,19 @@ class DeltaStream:
 
     async def __aiter__(self) -> AsyncIterator[TokenDelta]:
         """Yield merged deltas until each output had its last one, with a finish_reason."""
-        while self._num_open:
-            await self._news.wait()
-            self._news.clear()
-            with self._lock:
-                unread, self._unread = self._unread, {}
-            for each in unread.values():
-                delta = each.merged()
-                self._num_open -= delta.finish_reason is not None
-                yield delta
+        try:
+            while self._num_open:
+                await self._news.wait()
+                self._news.clear()
+                with self._lock:
+                    unread, self._unread = self._unread, {}
+                for each in unread.values():
+                    delta = each.merged()
+                    self._num_open -= delta.finish_reason is not None
+                    yield delta
+                self._hub.note_read(self)
+        finally:
+            self._hub.note_read(self)
 
 
 class UnreadDelta:
@@ -89,17 +99,23 @@ class UnreadDelta:
 
 
 class StreamHub:
-    """Wakes the event loop for all streams together, at a bounded number of deltas a second.
+    """Wakes the readers of streams with news, at a bounded number of deltas a second.
 
-    Created on the loop that reads the streams.
+    A few at a time, the next once those have sent what they had: whatever else the loop has to do,
+    such as to take a new request through its many turns, then never waits for the messages of all
+    streams. Those whose turn has not come go on merging. One that waits for its client keeps the
+    next ones for some milliseconds, once. Created on the loop that reads the streams.
     """
 
     def __init__(self, max_chunks_per_second: int) -> None:
         self._seconds_per_chunk = 1.0 / max_chunks_per_second
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._ready: list[DeltaStream] = []
+        self._ready: deque[DeltaStream] = deque()
+        self._busy: set[DeltaStream] = set()
+        self._patient_until = 0.0
         self._next_wake = 0.0
+        self._waking: asyncio.Handle | None = None
 
     def open(self, num_outputs: int = 1) -> DeltaStream:
         """Make the stream of one request."""
@@ -113,14 +129,35 @@ class StreamHub:
         if is_first:
             # A loop that closed under us has no readers left to tell.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._schedule_wake)
+                self._loop.call_soon_threadsafe(self._schedule)
 
-    def _schedule_wake(self) -> None:
-        self._loop.call_at(max(self._next_wake, self._loop.time()), self._wake)
+    def note_read(self, stream: DeltaStream) -> None:
+        """All that a stream had is sent; called on the event loop."""
+        if stream in self._busy:
+            self._busy.remove(stream)
+            if not self._busy:
+                self._schedule()
+
+    def _schedule(self) -> None:
+        """Have the next streams woken as soon as may be, if there are any."""
+        if self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
+        if not self._ready:
+            return
+        due = max(self._next_wake, self._patient_until) if self._busy else self._next_wake
+        if due - self._loop.time() < _TIMER_S:
+            self._waking = self._loop.call_soon(self._wake)
+        else:
+            self._waking = self._loop.call_at(due, self._wake)
 
     def _wake(self) -> None:
         with self._lock:
-            ready, self._ready = self._ready, []
-        for stream in ready:
+            woken = [self._ready.popleft() for _ in range(min(len(self._ready), _MAX_WOKEN))]
+        for stream in woken:
             stream.notify()
-        self._next_wake = self._loop.time() + len(ready) * self._seconds_per_chunk
+        now = self._loop.time()
+        self._busy = set(woken)
+        self._patient_until = now + _PATIENCE_S
+        self._next_wake = max(self._next_wake, now) + len(woken) * self._seconds_per_chunk
+        self._schedule()
