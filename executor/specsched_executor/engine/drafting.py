@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,9 +74,9 @@ class Drafting:
         lengths = np.where(batch.samples, np.minimum(useful, max_tokens), 0)[chosen]
         if not lengths.any() and not wants_features:
             chosen, lengths = np.zeros_like(chosen), lengths[:0]
-        indexes = np.flatnonzero(chosen).tolist()
+        indexes = np.flatnonzero(chosen)
         output = None
-        if indexes:
+        if len(indexes):
             inputs = _inputs(batch, self._columns, indexes, lengths)
             if wants_features:
                 inputs = _with_features(inputs, batch, indexes, outcome)
@@ -116,7 +116,7 @@ class Drafting:
 
 
 def _inputs(
-    batch: StepBatch, columns: SlotColumns, chosen: Sequence[int], lengths: Slots
+    batch: StepBatch, columns: SlotColumns, chosen: npt.NDArray[np.int64], lengths: Slots
 ) -> DraftInput:
     slots = batch.slot_ids[chosen]
     return DraftInput(
@@ -131,17 +131,17 @@ def _inputs(
 
 
 def _with_features(
-    inputs: DraftInput, batch: StepBatch, chosen: Sequence[int], outcome: PassOutcome
+    inputs: DraftInput, batch: StepBatch, chosen: npt.NDArray[np.int64], outcome: PassOutcome
 ) -> DraftInput:
     """Add the hidden states of the rows whose tokens are committed: base rows, accepted drafts."""
-    num_rows = batch.num_base_rows + outcome.verify_lens
-    firsts = np.cumsum(num_rows) - num_rows
-    lasts = firsts + batch.num_base_rows + outcome.num_accepted
-    rows = [np.arange(firsts[index], lasts[index]) for index in chosen]
-    counts = np.cumsum([0, *(len(each) for each in rows)])
-    committed = np.concatenate(rows)
-    features = outcome.output.features
-    if any(len(states) > len(committed) for states in features.values()):  # else all, in order
-        index = torch.from_numpy(committed)
+    num_committed = (batch.num_base_rows + outcome.num_accepted)[chosen]
+    start_loc = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum(num_committed, out=start_loc[1:])
+    features, num_kept = outcome.output.features, int(start_loc[-1])
+    if any(len(states) > num_kept for states in features.values()):  # else all, in order
+        num_rows = batch.num_base_rows + outcome.verify_lens
+        firsts = (np.cumsum(num_rows) - num_rows)[chosen]
+        rows = np.repeat(firsts - start_loc[:-1], num_committed) + np.arange(num_kept)
+        index = torch.from_numpy(rows)
         features = {layer: states[index] for layer, states in features.items()}
-    return replace(inputs, features=features, feature_start_loc=torch.from_numpy(counts))
+    return replace(inputs, features=features, feature_start_loc=torch.from_numpy(start_loc))

@@ -80,13 +80,16 @@ class DraftCache:
         self._generations[slot_id] = 0
 
     def append(
-        self, slot_ids: torch.Tensor, counts: torch.Tensor, features: Mapping[int, torch.Tensor]
+        self,
+        slot_ids: torch.Tensor,
+        num_new: npt.NDArray[np.int64],
+        features: Mapping[int, torch.Tensor],
     ) -> None:
-        """Find places for the next counts[r] context tokens of each slot, and leave them pending.
+        """Find places for the next num_new[r] context tokens of each slot, and leave them pending.
 
-        features: target layer -> [sum of counts, hidden], rows request after request.
+        features: target layer -> [sum of num_new, hidden], rows request after request.
         """
-        of_slots, num_new = slot_ids.numpy(), counts.numpy()
+        of_slots = slot_ids.numpy()
         first = self._num_seen_of[of_slots]
         end = first + num_new
         self._num_seen_of[of_slots] = end

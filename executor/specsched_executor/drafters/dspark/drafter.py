@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from specsched_executor.core import DraftInput, DraftOutput
@@ -51,22 +52,30 @@ class DSparkDrafter:
         self._heads = SequentialHeads(checkpoint, lm_head, in_target_dtype)
         context = max_context_tokens or target.config.max_context_tokens
         self._cache = DraftCache(config, num_slots, context)
+        self._no_token_ids = torch.zeros(num_slots, max_draft_tokens, dtype=torch.int64)
+        self._no_confidence = torch.full((num_slots, max_draft_tokens), torch.nan)
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
         """Target layers whose outputs are the context."""
         return self._config.target_layer_ids
 
-    @torch.inference_mode()
     def draft(self, inputs: DraftInput) -> DraftOutput:
         """Take in the new context rows, then draft for the requests that want tokens."""
         self._cache.claim(inputs.slot_ids, inputs.generations)
         self._take_in(inputs)
+        if inputs.max_draft_tokens.numpy().any():
+            return self._draft(inputs)
+        num = len(inputs.slot_ids)
+        return DraftOutput(
+            self._no_token_ids[:num], inputs.max_draft_tokens, self._no_confidence[:num]
+        )
+
+    @torch.inference_mode()
+    def _draft(self, inputs: DraftInput) -> DraftOutput:
         num_requests, k = len(inputs.slot_ids), self._max_draft_tokens
         token_ids = torch.zeros(num_requests, k, dtype=torch.int64)
         confidence = torch.full((num_requests, k), torch.nan)
-        if not inputs.max_draft_tokens.numpy().any():
-            return DraftOutput(token_ids, inputs.max_draft_tokens, confidence)
         limits = inputs.max_draft_tokens.clamp(max=k)
         wanting = torch.nonzero(limits > 0)[:, 0]
         self._write_pending()
@@ -109,8 +118,8 @@ class DSparkDrafter:
         drafts nothing a twentieth of its time, and many rows at once take hardly longer."""
         if inputs.feature_start_loc is None:
             return
-        counts = inputs.feature_start_loc.diff()
-        pending, num_new = self._cache.pending, int(inputs.feature_start_loc[-1])
+        counts = np.diff(inputs.feature_start_loc.numpy())
+        pending, num_new = self._cache.pending, int(counts.sum())
         if len(pending) + num_new > pending.max_rows:
             self._write_pending()
         if num_new:
@@ -118,6 +127,7 @@ class DSparkDrafter:
         if len(pending) >= pending.max_rows:
             self._write_pending()
 
+    @torch.inference_mode()
     def _write_pending(self) -> None:
         if len(self._cache.pending):
             features, rows = self._cache.pending.take(self.feature_layers)
