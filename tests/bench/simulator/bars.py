@@ -7,12 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tests.bench.simulator.machine import Machine
+from tests.bench.simulator.machine import Machine, load_machine
 from tests.bench.simulator.recordings import Recordings
 from tests.bench.simulator.simulation import Result, simulate
+from tests.bench.simulator.synthetic import load_drafts
 from tests.bench.simulator.workload import Workload
 
-__all__ = ["FIXED", "Spread", "best_fixed", "kept_bounds", "paces", "runs", "speeds", "thin_to"]
+__all__ = [
+    "FIXED",
+    "Regime",
+    "Spread",
+    "best_fixed",
+    "kept_bounds",
+    "paces",
+    "runs",
+    "speeds",
+    "thin_to",
+]
 
 FIXED = ("off", *(f"fixed({k})" for k in range(1, 8)))
 SEED = 20_000
@@ -20,6 +31,25 @@ MIN_REQUESTS = 32
 CLEARLY_SLOWER = 0.97
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Regime:
+    """What a bench varies beside the concurrency. drafter: of `load_machine`; kind: of drafts."""
+
+    drafter: str
+    kind: str
+    median_output_tokens: int = 192
+
+    @property
+    def machine(self) -> Machine:
+        """Eight billion parameters on an H200."""
+        return load_machine("8b", self.drafter)
+
+    def workload(self, concurrency: int) -> Workload:
+        """A closed loop."""
+        output = self.median_output_tokens
+        return Workload(load_drafts(self.kind), concurrency, median_output_tokens=output)
 
 
 @dataclass(frozen=True)
