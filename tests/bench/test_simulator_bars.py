@@ -70,6 +70,13 @@ def test_a_drafter_that_brings_much_is_used():
 
 
 @pytest.mark.slow
+def test_short_drafts_are_found_where_long_ones_do_not_pay():
+    """256 requests: the likeliest first drafts are worth their rows, but no fixed length is."""
+    workload = Workload(load_recordings("sampled"), 256)
+    assert one_speed(THROUGHPUT, workload) > 1.015 * one_speed("off", workload)
+
+
+@pytest.mark.slow
 def test_slo_keeps_its_bound_where_it_can_be_kept():
     machine, workload = load_machine(), Workload(load_recordings("sampled"), 64)
     bound_ms = 14.0

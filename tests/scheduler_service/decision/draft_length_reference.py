@@ -94,10 +94,11 @@ class ReferenceDraftLength:
         plain = verify_ms(table, np.array([rows - report.num_prefill_tokens]))[0]
         relative = report.context_tokens - table.profiled_context * n
         base = max(plain + table.context_ms_per_token * relative, plain / 10.0)
-        verify = verify_ms(table, rows + np.append(0, np.cumsum(reached)))
+        before, after = verify_ms(table, np.array([rows, report.num_tokens]))
+        verify = reached * ((after - before) / max(reached.sum(), 1))
         drafts = np.array([draft_ms(table, n, length) for length in range(self.k + 1)])
         gain = (report.num_accepted[:, None] > positions).sum(axis=0) / n
-        return gain, np.diff(verify + drafts) / base
+        return gain, (verify + np.diff(drafts)) / base
 
 
 class _AtLoad:

@@ -16,6 +16,7 @@ from specsched_scheduler.decision.draft_length.loads import (
     MAX_PROBE_PERIOD_OFF,
     MIN_PROBE_PERIOD,
 )
+from specsched_scheduler.decision.draft_length.outcome import outcome_of
 from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS
 from specsched_scheduler.decision.draft_length.probing import MAX_PROBE_STEPS
 from specsched_scheduler.decision.finished import finished_steps, reports_of
@@ -52,11 +53,17 @@ class Steps:
     def _run(self, accepts, num_requests, room):
         self.step_id += 1
         asked = int(next_draft_tokens(THROUGHPUT, self.step_id, self.learner.plan, K))
+        self.learner.observe(self.report(accepts, num_requests, room), self.table)
+        self.asked_before = asked
+        return asked
+
+    def report(self, accepts, num_requests, room=NO_CAP):
+        """Of a step with the drafts asked for before."""
         verified = min(self.asked_before, room)
         outcomes = self.rng.random((num_requests, K)) < np.asarray(accepts)
         accepted = np.minimum(np.cumprod(outcomes, axis=1).sum(axis=1), verified)
         slots = np.arange(num_requests, dtype=np.uint32)
-        report = StepReport(
+        return StepReport(
             step_id=self.step_id,
             num_tokens=num_requests * (1 + verified),
             padded_num_tokens=num_requests * (1 + verified),
@@ -72,9 +79,6 @@ class Steps:
             num_accepted=accepted.astype(np.uint32),
             teaches=np.ones(num_requests, dtype=np.bool_),
         )
-        self.learner.observe(report, self.table)
-        self.asked_before = asked
-        return asked
 
 
 def test_useful_drafts_stay_full():
@@ -107,6 +111,17 @@ def test_what_became_useful_is_found_again():
     assert steps.learner.plan.draft_tokens == 0
     steps.run(1200, [0.95] * K, num_requests=8)
     assert steps.learner.plan.draft_tokens == K
+
+
+def test_positions_share_what_a_stair_costs():
+    """Four rows and their eight drafts: all of the stair lies under the first position's rows."""
+    stairs = CostModel({4: (10.0,), 8: (14.0,), 12: (14.0,)}, 12, {4: (1.0,)}).compile()
+    steps = Steps(table=stairs)
+    steps.asked_before = 2
+    gain, extra = np.zeros((2, K))
+    outcome_of(finished_steps([steps.report([1.0] * K, 4)]), 0, stairs, gain, extra)
+    assert gain.tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert extra == pytest.approx([0.2 + 0.1, 0.2, 0.0, 0.0])
 
 
 def test_each_load_has_a_length_of_its_own():

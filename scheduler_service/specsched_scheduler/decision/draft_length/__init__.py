@@ -3,9 +3,9 @@
     speed(L) = (1 + sum over j < L of gain[j]) / (1 + sum over j < L of extra[j])
 
 gain[j]: accepted drafts at position j per sampling request. extra[j]: what position j adds to the
-step (its verified rows, and drafting one token further), as a share of the step without drafts.
-Both are averages over many steps; a single step says next to nothing, and following it loses more
-than drafting always.
+step (its share of the verified rows, and drafting one token further), as a share of the step
+without drafts. Both are averages over many steps; a single step says next to nothing, and following
+it loses more than drafting always.
 
 Batch sizes are learned apart, by powers of two, each with a length of its own: what is best at 16
 requests says little of one. One that was not seen before begins with the length that is expected to

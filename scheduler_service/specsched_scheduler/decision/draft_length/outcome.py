@@ -23,7 +23,9 @@ def outcome_of(steps: Any, step: int, table: Any, gain: Any, extra: Any) -> None
 
     gain, extra: float64 [k] out, see the package. The time is that of the cost model for the rows
     that were run, so that a hiccup of the machine teaches nothing; a prefill chunk is charged to
-    nobody, as in the decision.
+    nobody, as in the decision. All drafts of the step share alike what verifying them cost: a
+    budget ends where a captured size is full, and would with shorter drafts too, so that no
+    position by itself is to blame for a stair.
     """
     num_sampling = steps.words[NUM_SAMPLING, step]
     num_rows = steps.words[NUM_TOKENS, step]
@@ -41,13 +43,14 @@ def outcome_of(steps: Any, step: int, table: Any, gain: Any, extra: Any) -> None
     relative = steps.words[CONTEXT_TOKENS, step] - table.profiled_context * num_sampling
     without_chunk = verify_ms_at(table, num_plain_rows)
     base_ms = max(without_chunk + table.context_ms_per_token * relative, without_chunk / 10.0)
-    before_ms = verify_ms_at(table, num_rows)
+    num_drafts = int(extra.sum())
+    rows_ms = verify_ms_at(table, num_rows + num_drafts) - verify_ms_at(table, num_rows)
+    ms_per_draft = rows_ms / max(num_drafts, 1)
     for position in range(len(gain)):
         gain[position] /= num_sampling
-        num_rows += int(extra[position])
-        step_ms = verify_ms_at(table, num_rows) + draft_ms_at(table, num_sampling, position + 1)
-        extra[position] = (step_ms - before_ms) / base_ms
-        before_ms = step_ms
+        shorter_ms = draft_ms_at(table, num_sampling, position)
+        drafting_ms = draft_ms_at(table, num_sampling, position + 1) - shorter_ms
+        extra[position] = (extra[position] * ms_per_draft + drafting_ms) / base_ms
 
 
 @njit(cache=True, nogil=True)
