@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.simulator.bars import Spread, best_fixed, paces, runs, speeds
+from tests.bench.simulator.bars import STATEMENT, Spread, best_fixed, paces, runs, speeds
 from tests.bench.simulator.machine import load_machine
 from tests.bench.simulator.synthetic import SPREADS, load_drafts
 from tests.bench.simulator.workload import Workload
@@ -41,7 +41,7 @@ def compare(
             ratios += [paces(found, each) / paces(fixed, each) for each in (0.5, 0.95)]
             table.add_row(str(num), best, name, *(str(Spread.of(each)) for each in ratios))
     console = Console()
-    console.print("A simulation: an instrument for choosing, not evidence about the product.")
+    console.print(STATEMENT)
     console.print(table)
 
 

@@ -9,12 +9,14 @@ import numpy.typing as npt
 
 from tests.bench.simulator.machine import Machine, load_machine
 from tests.bench.simulator.recordings import Recordings
+from tests.bench.simulator.scheduler import Scheduler
 from tests.bench.simulator.simulation import Result, simulate
 from tests.bench.simulator.synthetic import load_drafts
 from tests.bench.simulator.workload import Workload
 
 __all__ = [
     "FIXED",
+    "STATEMENT",
     "Regime",
     "Spread",
     "best_fixed",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 FIXED = ("off", *(f"fixed({k})" for k in range(1, 8)))
+STATEMENT = "A simulation: an instrument for choosing, not evidence about the product."
 SEED = 20_000
 MIN_REQUESTS = 32
 CLEARLY_SLOWER = 0.97
@@ -77,6 +80,7 @@ def runs(
     rounds: int,
     num_seeds: int,
     first_seed: int = 0,
+    scheduler_type: type[Scheduler] = Scheduler,
 ) -> list[Result]:
     """The same seeds for every policy: the same requests, noise and profile.
 
@@ -84,7 +88,14 @@ def runs(
     """
     num_requests = max(rounds * workload.concurrency, MIN_REQUESTS)
     return [
-        simulate(policy, workload, machine, num_requests=num_requests, seed=SEED + index)
+        simulate(
+            policy,
+            workload,
+            machine,
+            num_requests=num_requests,
+            seed=SEED + index,
+            scheduler_type=scheduler_type,
+        )
         for index in range(first_seed, num_seeds)
     ]
 

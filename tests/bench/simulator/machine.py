@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,11 @@ class Machine:
         """Time of a step, drafting included, without noise."""
         rows = verify_ms(self.truth, np.array([num_rows]))[0]
         context = self.truth.context_ms_per_token * context_tokens
-        return float(rows + context + draft_ms(self.truth, num_sampling, drafts))
+        return float(rows + context + self.draft_ms(num_sampling, drafts))
+
+    def draft_ms(self, num_sampling: int, drafts: int) -> float:
+        """The part of that which drafting takes."""
+        return float(draft_ms(self.truth, num_sampling, drafts))
 
     @cached_property
     def sizes_in_use(self) -> tuple[int, ...]:
@@ -55,8 +59,15 @@ class Machine:
             factor = float(np.exp(self.noise * rng.standard_normal()))
             yield 3.0 * factor if rng.random() < 1.0 / self.spike_every else factor
 
-    def profiled(self, seed: int) -> CostTable:
-        """The table of a scheduler whose executor profiled this machine once, with its noise."""
+    def misjudged(self, factor: float) -> Machine:
+        """The same machine, whose profile says that rows take `factor` times as long as they do."""
+        model = self.model
+        (least,) = model.verify[min(model.verify)]
+        verify = {size: [least + factor * (ms - least)] for size, (ms,) in model.verify.items()}
+        return replace(self, model=replace(model, verify=verify))
+
+    def profiled(self, seed: int) -> CostModel:
+        """What an executor that profiled this machine once, with its noise, tells a scheduler."""
         rng = np.random.default_rng([seed, 2])
 
         def samples(ms: float) -> list[float]:
@@ -72,7 +83,7 @@ class Machine:
             noisy(model.draft),
             model.context,
             {length: noisy(costs) for length, costs in model.short_drafts.items()},
-        ).compile()
+        )
 
 
 @cache

@@ -52,7 +52,8 @@ class Scheduler:
         k = workload.recordings.max_draft_tokens
         built = build_policy(policy)
         self.rule = built.rule
-        self.table = machine.profiled(seed)
+        self.profile = machine.profiled(seed)
+        self.table = self.profile.compile()
         self.recent = RecentTokens(workload.concurrency)
         self._survivals = Survivals(k)
         self.draft_length = DraftLength(k, self._survivals)
@@ -65,8 +66,13 @@ class Scheduler:
         self._prior = new_running_mean(k)
         self._workspace = new_workspace(workload.concurrency, k)
 
+    def judged(self, confidence: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Float32 [R, k]: what drafts are ranked by, given what the drafter said; just that."""
+        return confidence
+
     def plan(self, step_id: int, step: StepInput, slots: Ints, generations: Ints) -> Plan:
         """Decide a step, and the length of the drafts made at its end."""
+        step = step._replace(confidence=self.judged(step.confidence))
         plan = self._full
         if self._learns:
             self._survivals.see(step.confidence[step.has_confidence > 0])

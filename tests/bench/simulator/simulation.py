@@ -101,7 +101,11 @@ class Executor:
         least_ms = machine.step_ms(num_other, num_sampling, context, length) * noise
         self._advance(sampling, finals, tokens, step_ms)
         self._draft(length)
-        self._report(step_id, sampling, verified, accepted, num_rows, num_prefill, context)
+        draft_ms = machine.draft_ms(num_sampling, length) * noise
+        times_ms = draft_ms, step_ms - draft_ms
+        self._report(
+            step_id, sampling, verified, accepted, num_rows, num_prefill, context, times_ms
+        )
         self._asked_draft_tokens = length
         if result is not None:
             result.tokens += int(tokens.sum())
@@ -137,7 +141,8 @@ class Executor:
         present = np.minimum(slots.draft_len[sampling], np.maximum(slots.num_left(sampling) - 1, 0))
         room = max(self.machine.max_batched_tokens - num_other, 0)
         self._observe_drafts(sampling, present)
-        confidence = self.workload.recordings.confidence[slots.draft_row[sampling]]
+        told = self.workload.recordings.confidence[slots.draft_row[sampling]]
+        confidence = self.scheduler.judged(told)
         budget = plan.step.budget
         if plan.bounds_rows:
             budget = max(0, budget - max(0, num_other - plan.num_other_tokens))
@@ -151,6 +156,10 @@ class Executor:
         """Captured are sizes up to a full verification of all requests, as in an executor."""
         most = self.workload.concurrency * (self._full_length + 1)
         return [size for size in self.machine.sizes_in_use if size <= most]
+
+    def _padded(self, num_rows: int) -> int:
+        """Rows of the graph that runs so many, or those themselves where there is none."""
+        return next((size for size in self._sizes_in_use() if size >= num_rows), num_rows)
 
     def _observe_drafts(self, sampling: Ints, present: Ints) -> None:
         """Learn how often a request without a draft brings one, as an executor does."""
@@ -234,17 +243,19 @@ class Executor:
         num_rows: int,
         num_prefill: int,
         context: int,
+        times_ms: tuple[float, float],
     ) -> None:
+        """times_ms: of drafting, of the rest."""
         report = StepReport(
             step_id=step_id,
             num_tokens=num_rows,
-            padded_num_tokens=num_rows,
+            padded_num_tokens=self._padded(num_rows),
             num_prefill_tokens=num_prefill,
             num_sampling=len(sampling),
             asked_draft_tokens=self._asked_draft_tokens,
             context_tokens=context,
-            draft_ms=0.0,
-            verify_ms=0.0,
+            draft_ms=times_ms[0],
+            verify_ms=times_ms[1],
             slot_id=sampling.astype(np.uint32),
             generation=self.slots.generation[sampling].astype(np.uint32),
             num_verified=verified.astype(np.uint32),
@@ -256,14 +267,21 @@ class Executor:
 
 
 def simulate(
-    policy: str, workload: Workload, machine: Machine, *, num_requests: int, seed: int
+    policy: str,
+    workload: Workload,
+    machine: Machine,
+    *,
+    num_requests: int,
+    seed: int,
+    scheduler_type: type[Scheduler] = Scheduler,
 ) -> Result:
     """Run a policy until so many requests ended; before a quarter of them did nothing is counted.
 
     The same seed gives every policy the same requests, noise and profile. Ends in requests, not in
     steps or time, so that what is counted is the same work: prompts cost as much as many tokens.
     """
-    executor, result = Executor(policy, workload, machine, seed), Result()
+    scheduler = scheduler_type(policy, workload, machine, seed)
+    executor, result = Executor(policy, workload, machine, seed, scheduler), Result()
     finished = executor.slots.finished
     for step_id, noise in enumerate(machine.noise_factors(seed), start=1):
         executor.step(step_id, noise, result if len(finished) >= num_requests // 4 else None)
