@@ -18,8 +18,8 @@ from typing import Final
 from specsched_executor.core import TokenDelta
 
 _MAX_APART: Final = 64
-_MAX_WOKEN: Final = 16
-"""Streams whose messages are on their way at once: some tenths of a millisecond of the loop."""
+_MAX_SENDING: Final = 32
+"""Streams whose messages are on their way at once: about a millisecond of the loop."""
 _PATIENCE_S: Final = 0.002
 _TIMER_S: Final = 0.001
 """The loop's timers are no finer: what is due sooner is done in its next turn."""
@@ -66,9 +66,9 @@ class DeltaStream:
                     delta = each.merged()
                     self._num_open -= delta.finish_reason is not None
                     yield delta
-                self._hub.note_read(self)
+                self._hub.note_sent(self)
         finally:
-            self._hub.note_read(self)
+            self._hub.note_sent(self)
 
 
 class UnreadDelta:
@@ -101,10 +101,11 @@ class UnreadDelta:
 class StreamHub:
     """Wakes the readers of streams with news, at a bounded number of deltas a second.
 
-    A few at a time, the next once those have sent what they had: whatever else the loop has to do,
-    such as to take a new request through its many turns, then never waits for the messages of all
-    streams. Those whose turn has not come go on merging. One that waits for its client keeps the
-    next ones for some milliseconds, once. Created on the loop that reads the streams.
+    Few are on their way at once, the next when one of them has sent what it had: whatever else the
+    loop has to do, such as to take a new request through its many turns, then never waits for the
+    messages of all streams. Those whose turn has not come go on merging. One that waits for its
+    client stands for another for some milliseconds, once. Created on the loop that reads the
+    streams.
     """
 
     def __init__(self, max_chunks_per_second: int) -> None:
@@ -112,10 +113,11 @@ class StreamHub:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._ready: deque[DeltaStream] = deque()
-        self._busy: set[DeltaStream] = set()
-        self._patient_until = 0.0
+        self._sending: dict[DeltaStream, float] = {}
+        """Until when others wait for them; the earliest first."""
         self._next_wake = 0.0
         self._waking: asyncio.Handle | None = None
+        self._waking_at = 0.0
 
     def open(self, num_outputs: int = 1) -> DeltaStream:
         """Make the stream of one request."""
@@ -129,35 +131,41 @@ class StreamHub:
         if is_first:
             # A loop that closed under us has no readers left to tell.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._schedule)
+                self._loop.call_soon_threadsafe(self._wake_at, 0.0)
 
-    def note_read(self, stream: DeltaStream) -> None:
+    def note_sent(self, stream: DeltaStream) -> None:
         """All that a stream had is sent; called on the event loop."""
-        if stream in self._busy:
-            self._busy.remove(stream)
-            if not self._busy:
-                self._schedule()
+        if self._sending.pop(stream, None) is not None and self._ready:
+            self._wake_at(0.0)
 
-    def _schedule(self) -> None:
-        """Have the next streams woken as soon as may be, if there are any."""
+    def _wake_at(self, time_s: float) -> None:
+        """Wake streams then, or as soon as that was wanted before."""
         if self._waking is not None:
+            if self._waking_at <= time_s:
+                return
             self._waking.cancel()
-            self._waking = None
-        if not self._ready:
-            return
-        due = max(self._next_wake, self._patient_until) if self._busy else self._next_wake
-        if due - self._loop.time() < _TIMER_S:
+        self._waking_at = time_s
+        if time_s - self._loop.time() < _TIMER_S:
             self._waking = self._loop.call_soon(self._wake)
         else:
-            self._waking = self._loop.call_at(due, self._wake)
+            self._waking = self._loop.call_at(time_s, self._wake)
 
     def _wake(self) -> None:
+        self._waking = None
+        now_s, sending = self._loop.time(), self._sending
+        if self._next_wake - now_s >= _TIMER_S:
+            self._wake_at(self._next_wake)
+            return
+        while sending and next(iter(sending.values())) <= now_s:
+            del sending[next(iter(sending))]
         with self._lock:
-            woken = [self._ready.popleft() for _ in range(min(len(self._ready), _MAX_WOKEN))]
+            num_woken = min(len(self._ready), _MAX_SENDING - len(sending))
+            woken = [self._ready.popleft() for _ in range(num_woken)]
+            are_more = bool(self._ready)
         for stream in woken:
+            sending.pop(stream, None)  # to come last
+            sending[stream] = now_s + _PATIENCE_S
             stream.notify()
-        now = self._loop.time()
-        self._busy = set(woken)
-        self._patient_until = now + _PATIENCE_S
-        self._next_wake = max(self._next_wake, now) + len(woken) * self._seconds_per_chunk
-        self._schedule()
+        self._next_wake = max(self._next_wake, now_s) + num_woken * self._seconds_per_chunk
+        if are_more:
+            self._wake_at(max(self._next_wake, next(iter(sending.values()))))

@@ -12,7 +12,13 @@ from specsched_executor.gateway import streams
 from specsched_executor.gateway.streams import StreamHub
 
 NUM_STREAMS = 50
+MAX_SENDING = 16
 UNBOUNDED = 10_000_000
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_MAX_SENDING", MAX_SENDING)
 
 
 class Readers:
@@ -61,30 +67,49 @@ async def test_a_few_send_at_a_time_and_the_next_once_they_have(
     async with readers() as them:
         them.push(1)
         await turns(20)
-        assert them.num_waiting == streams._MAX_WOKEN
-        for seen in range(streams._MAX_WOKEN, NUM_STREAMS, streams._MAX_WOKEN):
+        assert them.num_waiting == MAX_SENDING
+        for seen in range(MAX_SENDING, NUM_STREAMS, MAX_SENDING):
             assert sum(map(bool, them.read)) == seen
             for tokens, may_send in zip(them.read, them.may_send, strict=True):
                 if tokens:
                     may_send.set()
             await turns(20)
-            assert them.num_waiting <= streams._MAX_WOKEN
+            assert them.num_waiting <= MAX_SENDING
         assert them.read == [[1]] * NUM_STREAMS
+
+
+async def test_one_that_has_sent_makes_room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PATIENCE_S", 3600.0)
+    async with readers() as them:
+        them.push(1)
+        await turns(20)
+        first = next(index for index, tokens in enumerate(them.read) if tokens)
+        them.may_send[first].set()
+        await turns(20)
+        assert them.num_waiting == MAX_SENDING
+        assert sum(map(bool, them.read)) == MAX_SENDING + 1
 
 
 async def test_those_whose_clients_do_not_read_are_not_waited_for() -> None:
     async with readers() as them:
-        them.push(1)
-        async with asyncio.timeout(60):
-            while not all(them.read):
-                await asyncio.sleep(0.001)
-        assert them.num_waiting == NUM_STREAMS
+        them.may_send[0].set()
+        for blocked in them.streams[1:]:
+            blocked.push(TokenDelta("", (0,)))
+        for token in range(1, 4):
+            them.streams[0].push(TokenDelta("", (token,)))
+            async with asyncio.timeout(60):
+                while token not in them.read[0]:
+                    for blocked in them.streams[1:]:
+                        blocked.push(TokenDelta("", (token,)))
+                    await asyncio.sleep(0.001)
+        assert them.read[0] == [1, 2, 3]
+        assert them.num_waiting == NUM_STREAMS - 1
 
 
 async def test_what_comes_meanwhile_is_merged_and_the_end_comes_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "_MAX_WOKEN", 1)
+    monkeypatch.setattr(streams, "_MAX_SENDING", 1)
     async with readers() as them:
         for may_send in them.may_send:
             may_send.set()
@@ -100,7 +125,7 @@ async def test_a_reader_that_leaves_makes_room_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "_PATIENCE_S", 3600.0)
-    monkeypatch.setattr(streams, "_MAX_WOKEN", 1)
+    monkeypatch.setattr(streams, "_MAX_SENDING", 1)
     async with readers(2) as them:
         them.push(1)
         await turns(20)
@@ -121,5 +146,5 @@ async def test_the_pace_is_bounded() -> None:
         async with asyncio.timeout(60):
             while not all(them.read):
                 await asyncio.sleep(0.001)
-        last_slice = (NUM_STREAMS - 1) // streams._MAX_WOKEN * streams._MAX_WOKEN
+        last_slice = (NUM_STREAMS - 1) // MAX_SENDING * MAX_SENDING
         assert loop.time() - begin >= last_slice / 500 - streams._TIMER_S
