@@ -1,6 +1,7 @@
 """What the host does for a step of the pipelined loop: CPU time of its thread, by requests.
 
 The device computes nothing, the shared memory is there and published to, new tokens go nowhere.
+Where requests come and go, tokens go to another process, which sends the requests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from specsched_protocol.shm import RegionShape
 from tests.bench.conftest import RecordBench
 from tests.bench.idle_device import idle_parts
 from tests.bench.recording import percentiles
-from tests.bench.turnover import turnover_us
+from tests.bench.turnover import DEVICE_MS, NUM_FRONT_ENDS, turnover_us
 from tests.bench.unread import Unread
 
 pytestmark = pytest.mark.bench
@@ -47,8 +48,11 @@ CONFIG = EngineConfig(
 
 TURNOVER_CONFIG = replace(CONFIG, max_num_batched_tokens=2048)
 """Steps of prompts are captured up to so many rows."""
-ANSWERS = {False: (1900, 128, 64), True: (1900, 256, 128)}
-"""Tokens, with drafts and without: hardly any request comes in a step, about two, about four."""
+ANSWERS = (
+    *((False, num_tokens) for num_tokens in (1900, 128, 64)),
+    *((True, num_tokens) for num_tokens in (1900, 256, 128)),
+)
+"""Drafts, tokens of an answer: hardly any request comes in a step, about two, about four."""
 
 
 def steps_us(run_dir: Path, concurrency: int, *, drafts: bool) -> list[float]:
@@ -90,17 +94,22 @@ def test_host_share_of_a_step(record_bench: RecordBench, tmp_path: Path) -> None
     record_bench("host_loop", results, max_draft_tokens=MAX_DRAFT_TOKENS)
 
 
-@pytest.mark.parametrize("drafts", [False, True])
-def test_requests_that_come_and_go(record_bench: RecordBench, tmp_path: Path, drafts: bool) -> None:
+def test_requests_that_come_and_go(record_bench: RecordBench, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     results: list[dict[str, Any]] = []
-    for num_tokens in ANSWERS[drafts]:
+    for drafts, num_tokens in ANSWERS:
         with logs_on_stderr():
             result = turnover_us(
                 tmp_path / "run", TURNOVER_CONFIG, max(CONCURRENCY), num_tokens, drafts=drafts
             )
         results.append(result)
-        print(
-            {key: each["p50"] if isinstance(each, dict) else each for key, each in result.items()}
-        )
-    record_bench("host_turnover_drafts" if drafts else "host_turnover", results)
+        for key, each in result.items():
+            print(key, each["p50"] if isinstance(each, dict) else each, end=" ")
+        print()
+    record_bench(
+        "host_turnover",
+        results,
+        max_draft_tokens=MAX_DRAFT_TOKENS,
+        num_front_ends=NUM_FRONT_ENDS,
+        device_ms=DEVICE_MS,
+    )

@@ -26,7 +26,7 @@ from tests.bench.idle_device import idle_parts
 from tests.bench.recording import percentiles
 from tests.integration.processes import wait_until
 
-__all__ = ["turnover_us"]
+__all__ = ["DEVICE_MS", "NUM_FRONT_ENDS", "turnover_us"]
 
 NUM_FRONT_ENDS = 4
 DEVICE_MS = 2.0
