@@ -214,6 +214,27 @@ def test_drafts_are_corrected_by_length():
     assert model.short_drafts[2][1][0] == pytest.approx(0.3, rel=0.05)
 
 
+def test_a_machine_that_became_slower_drafts_more_slowly_too():
+    """Drafts are seen at first, then none while all steps come to take twice as long; and what they
+    are found to take then is not taken for twice as much again."""
+    corrector = CostCorrector(PROFILE)
+
+    def run(steps, times, **drafted):
+        for step in steps:
+            rows = [8, 16, 32][step % 3]
+            ms = times * {8: 1.2, 16: 1.6, 32: 2.4}[rows]
+            corrector.observe([sample(step, rows, ms, context_tokens=0, **drafted)])
+            if step % 16 == 15:
+                corrector.update()
+
+    run(range(200), 1.3, draft_ms=1.3 * 0.75, draft_tokens=7, num_sampling=1)
+    assert corrector.model().draft[1][0] == pytest.approx(1.3 * 0.75, rel=0.05)
+    run(range(200, 600), 2.6)
+    assert corrector.model().draft[1][0] == pytest.approx(2.6 * 0.75, rel=0.05)
+    run(range(600, 800), 2.6, draft_ms=2.6 * 0.75, draft_tokens=7, num_sampling=1)
+    assert corrector.model().draft[1][0] == pytest.approx(2.6 * 0.75, rel=0.05)
+
+
 def test_what_was_learned_can_be_handed_over():
     first = CostCorrector(PROFILE)
     for step in range(300):

@@ -57,7 +57,8 @@ _MIN_SHARE = 0.1
 class CostCorrection:
     """What was learned. offset_ms, scale, ms_per_context_token: terms of verification.
 
-    ratios, num_samples: by profiled verify size. draft_ratios: by length, 0 for a full draft.
+    ratios, num_samples: by profiled verify size. draft_ratios: by length, 0 for a full draft; to
+    the slowdown of verification, see DraftCorrector.
     """
 
     offset_ms: float
@@ -123,7 +124,7 @@ class CostCorrector:
         # Only the part that rows cost is a region's to answer for.
         rows_ms = np.maximum(measured - self._terms[2] * context, _MIN_SHARE * fitted)
         self._regions.learn(np.log(rows_ms / fitted))
-        self._drafts.update()
+        self._drafts.update(self._slowdown)
         self._probes.judge()
         return True
 
@@ -141,13 +142,15 @@ class CostCorrector:
 
     def model(self) -> CostModel:
         """The profile, corrected where that is worth it. Its samples keep their relative spread."""
-        draft = self._drafts.corrected(self.profile.draft, self._drafts.FULL)
+        is_worth_it = self.is_worth_it
+        slowdown = self._slowdown if is_worth_it else _as_profiled
+        draft = self._drafts.corrected(self.profile.draft, self._drafts.FULL, slowdown)
         short_drafts = {
-            length: self._drafts.corrected(samples, length)
+            length: self._drafts.corrected(samples, length, slowdown)
             for length, samples in self.profile.short_drafts.items()
         }
         model = replace(self.profile, draft=draft, short_drafts=short_drafts)
-        if not self.is_worth_it:
+        if not is_worth_it:
             return model
         context = ContextCost(float(self._terms[2]), self._profiled)
         return replace(model, verify=self._corrected_verify(), context=context)
@@ -192,6 +195,14 @@ class CostCorrector:
             verify[size] = tuple(factor * ms for ms in samples)
         return verify
 
+    def _slowdown(self, num_rows: int) -> float:
+        """How many times as long as profiled a step of so many rows takes, context aside.
+
+        What this size alone is off by is a fault of its profile: it slows no drafts down.
+        """
+        base = verify_ms(self._table, np.array([num_rows]))
+        return float((self._fitted(base) / base)[0])
+
     def _fitted(self, base_ms: Floats) -> Floats:
         offset, scale, _ = self._terms
         fitted: Floats = np.maximum(offset + scale * base_ms, _MIN_SHARE * base_ms)
@@ -211,7 +222,7 @@ class CostCorrector:
             if self._num_at_update and self._regions.is_known(region):
                 self._recent.add(its_off)
             self._regions.add(region, step, (tokens, its_context, ms, step, gain))
-        self._drafts.observe(samples)
+        self._drafts.observe(samples, self._slowdown if self._num_at_update else None)
 
     def _judge(
         self, num_tokens: Ints, regions: Ints, context: Floats, measured_ms: Floats
@@ -238,3 +249,8 @@ class CostCorrector:
             self.num_changes += 1
             self._regions.scale_before(self._num_seen - _NUM_RECENT, float(np.exp(off)))
             self._recent.clear()
+
+
+def _as_profiled(_: int) -> float:
+    """The slowdown of a machine that is as it was profiled."""
+    return 1.0
