@@ -9,7 +9,9 @@ the outputs first: then nothing overlaps and t itself is processed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,11 @@ from specsched_executor.engine.slot_columns import SlotColumns, Slots
 from specsched_executor.engine.target_pass import Integers, PassOutcome
 
 __all__ = ["PipelinedLoop"]
+
+_MIN_WAIT_NS: Final = 20_000
+"""Who waited for the device at least so long was there before it: it has time left now."""
+_WATCHED_SHARE: Final = 0.4
+"""Of a step's time, from its begin on: the rest is enough to launch the next one."""
 
 
 class PipelinedLoop(RequestLoop):
@@ -113,12 +120,25 @@ class PipelinedLoop(RequestLoop):
 
     def _collect(self, launched: LaunchedStep) -> tuple[PassOutcome, NewDrafts]:
         """Wait for outputs; their confidences may leave once the next plan has been read."""
+        began_ns = time.monotonic_ns()
         outcome, drafts = self._runner.collect(launched)
+        self._watch_until_ns = self._end_of_watch_ns(began_ns, outcome, drafts)
         bounds = launched.token_bounds
         self._tokens_in_flight.collect(launched.batch, bounds, outcome.num_accepted)
         if self._host_drafting is None:
             self._gate.withhold(drafts.rows)
         return outcome, drafts
+
+    def _end_of_watch_ns(self, began_ns: int, outcome: PassOutcome, drafts: NewDrafts) -> int:
+        """How long a plan may be watched for: while the step that just began keeps the device busy.
+
+        It is taken to last as long as the one that ended. 0 where the host came late, for then the
+        device has less to do than that, and where no step is in flight.
+        """
+        now_ns = time.monotonic_ns()
+        if self._in_flight is None or now_ns - began_ns < _MIN_WAIT_NS:
+            return 0
+        return now_ns + int(_WATCHED_SHARE * 1e6 * (outcome.verify_ms + drafts.draft_ms))
 
     def _finish(self, launched: LaunchedStep, outcome: PassOutcome, drafts: NewDrafts) -> None:
         batch = launched.batch

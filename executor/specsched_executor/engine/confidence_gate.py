@@ -18,7 +18,7 @@ from specsched_protocol.plan import (
     StepReport,
 )
 
-from specsched_executor.transport.base import PlanTransport, StandIn
+from specsched_executor.transport.base import PatientTransport, PlanTransport, StandIn
 
 __all__ = ["ConfidenceGate", "GateError"]
 
@@ -40,12 +40,18 @@ class ConfidenceGate:
 
     def __init__(self, transport: PlanTransport, max_budget: int) -> None:
         self._transport = transport
+        self._patient = transport if isinstance(transport, PatientTransport) else None
         self._max_budget = max_budget
         self._withheld: ConfidenceRows | None = None
         self._last_read_step_id = 0
 
-    def read_plan(self, step_id: int) -> StepDecision | FallbackReason:
-        """The decision for `step_id`, checked; from here on its drafts' confidences may leave."""
+    def read_plan(self, step_id: int, until_ns: int = 0) -> StepDecision | FallbackReason:
+        """The decision for `step_id`, checked; from here on its drafts' confidences may leave.
+
+        until_ns: how long one that is not there yet may be watched for, CLOCK_MONOTONIC; 0: not.
+        """
+        if until_ns and self._patient is not None:
+            self._patient.await_decision(step_id, until_ns)
         answer = self._transport.read(step_id)
         self._last_read_step_id = step_id
         if isinstance(answer, FallbackReason):

@@ -64,6 +64,7 @@ class RequestLoop(ABC):
         self._accounts = StepAccounts(config)
         self._counters = self._accounts.counters
         self._asked: PlanRequest | None = None
+        self._watch_until_ns = 0
         self._step_id = 0
 
     @property
@@ -137,7 +138,7 @@ class RequestLoop(ABC):
         """Run a batch."""
 
     def _read_plan(self, batch: StepBatch) -> Allowance:
-        answer = self._gate.read_plan(batch.step_id)
+        answer = self._gate.read_plan(batch.step_id, self._watch_until_ns)
         num_expected = self._num_expected_drafts(batch)
         if not isinstance(answer, FallbackReason):
             self._counters.num_planned_steps += batch.num_drafts > 0

@@ -12,7 +12,7 @@ from specsched_protocol.plan import (
     StepReport,
 )
 
-__all__ = ["PlanTransport", "StandIn"]
+__all__ = ["PatientTransport", "PlanTransport", "StandIn"]
 
 
 class PlanTransport(Protocol):
@@ -29,6 +29,17 @@ class PlanTransport(Protocol):
 
     def close(self) -> None:
         """Release what the transport holds; idempotent."""
+
+
+@runtime_checkable
+class PatientTransport(Protocol):
+    """A transport that can watch for a decision while the device is busy with another step."""
+
+    def await_decision(self, step_id: int, until_ns: int) -> None:
+        """Return as soon as the decision for `step_id` is there to read, at `until_ns` at last.
+
+        until_ns: of CLOCK_MONOTONIC. Returns at once where nobody answers any more.
+        """
 
 
 @runtime_checkable

@@ -20,6 +20,8 @@ from specsched_executor.transport.lanes import Lane, LaneView
 __all__ = ["AskedStep", "LaneReader"]
 
 _MAX_READ_TRIES = 32
+_MAX_FAULTS_AWAITED = 8
+"""Steps in a row without a decision, after which one is not waited for."""
 
 Outcome = StepDecision | FallbackReason
 
@@ -79,6 +81,18 @@ class LaneReader:
             if lane is followed:
                 fault = outcome
         return fault if followed is None else self._follow(followed, asked, fault)
+
+    def await_decision(self, lane: Lane, step_id: int, until_ns: int) -> None:
+        """Return when the lane has a decision for `step_id`, at `until_ns` at last.
+
+        Keeps the interpreter: whoever took it meanwhile could hold it for longer than that.
+        """
+        words = lane.region.words
+        if lane.health.fault_run >= _MAX_FAULTS_AWAITED:
+            return
+        while _read_decision(words, step_id, _MAX_READ_TRIES, self._words) != OK:
+            if time.monotonic_ns() >= until_ns:
+                return
 
     def judged(self, lane: Lane, step_id: int, asked: AskedStep) -> Outcome:
         """The lane's decision for `step_id`, or why there is none that may be followed."""

@@ -134,6 +134,12 @@ class SharedMemoryTransport:
         self._last_read_step_id = step_id
         return outcome
 
+    def await_decision(self, step_id: int, until_ns: int) -> None:
+        """See PatientTransport; of the lane that is followed."""
+        asked, followed = self._asked.get(step_id), self._lanes.view.followed
+        if asked is not None and followed is not None and followed in asked.lanes:
+            self._reader.await_decision(followed, step_id, until_ns)
+
     def stand_in(self, step_id: int) -> StepDecision | None:
         """The embedded decision for a step without a plan: made now, from what was published."""
         asked = self._asked.get(step_id)

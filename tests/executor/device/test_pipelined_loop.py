@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
-from specsched_executor.device import GraphSizes
+from specsched_executor.device import GraphSizes, pipelined_loop
 from specsched_executor.drafters import NgramDrafter, NoDrafter
 
 from tests.executor.device.tiny import DeviceDriver, DeviceTableDrafter, PaddedTarget
@@ -134,3 +136,31 @@ def test_drafts_go_on_to_the_end_of_the_output(max_context_tokens):
     # at the end of the context a launched step needs room for all that it may commit.
     num_without = 5 if max_context_tokens == 200 else 10
     assert stats.num_verified_tokens >= (40 - num_without) * 3
+
+
+class WatchedTransport(ScriptedTransport):
+    """Notes how long each plan may be watched for, in ns from then on."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda rows, request: int(request.num_draft_tokens.sum()))
+        self.watched: list[tuple[int, int]] = []
+
+    def await_decision(self, step_id: int, until_ns: int) -> None:
+        self.watched.append((step_id, until_ns - time.monotonic_ns()))
+
+
+@pytest.mark.parametrize(("kind", "min_wait_ns"), [("device", 0), ("device", 10**18), ("ngram", 0)])
+def test_a_plan_is_watched_for_only_while_the_device_is_busy_with_the_step_before(
+    monkeypatch, kind, min_wait_ns
+):
+    monkeypatch.setattr(pipelined_loop, "_MIN_WAIT_NS", min_wait_ns)
+    transport = WatchedTransport()
+    driver = DeviceDriver(target(), drafter_of(kind, config()), transport, config())
+    driver.submit([0, 1, 2], temperature=0.0, max_tokens=40)
+    driver.run()
+    steps = {report.step_id: report for report in transport.reports}
+    longest_ms = max(report.verify_ms + report.draft_ms for report in steps.values())
+    assert all(left_ns <= 0.4e6 * longest_ms for _, left_ns in transport.watched)
+    # The host was in time; there is a step in flight but for the first of all.
+    is_watched = kind == "device" and min_wait_ns == 0
+    assert len(transport.watched) >= len(steps) - 3 if is_watched else not transport.watched

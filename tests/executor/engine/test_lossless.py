@@ -148,7 +148,7 @@ def throughput_policy() -> InProcessTransport:
 class LeakyGate(ConfidenceGate):
     """Breaks the order: the confidences of step t's own drafts are in the plan for t."""
 
-    def read_plan(self, step_id):
+    def read_plan(self, step_id, until_ns=0):
         if self._withheld is not None and self.last_request is not None:
             self._transport.publish(self._withheld, self.last_request)
         return super().read_plan(step_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,7 @@ from tests.protos.builders import make_report, make_request, make_rows
 
 K = 4
 MAX_REQUESTS = 8
+NEVER_NS = 3600 * 10**9
 
 
 class FakeScheduler:
@@ -122,6 +125,39 @@ def test_a_plan_on_time_is_followed(transport: SharedMemoryTransport):
     counters = transport.counters()
     assert counters.num_plans_on_time == 1
     assert sum(counters.num_fallbacks.values()) == 0
+
+
+def test_a_plan_that_comes_while_it_is_awaited_is_followed(transport: SharedMemoryTransport):
+    scheduler = attach(transport)
+    transport.publish(make_rows(5), make_request(7))
+    deciding = threading.Timer(0.05, scheduler.decide, (7,))
+    deciding.start()
+    transport.await_decision(7, time.monotonic_ns() + NEVER_NS)
+    deciding.join()
+    assert isinstance(transport.read(7), StepDecision)
+
+
+def test_a_plan_is_awaited_no_longer_than_there_is_time(transport: SharedMemoryTransport):
+    attach(transport)
+    transport.publish(make_rows(5), make_request(7))
+    until_ns = time.monotonic_ns() + 20_000_000
+    transport.await_decision(7, until_ns)
+    assert time.monotonic_ns() >= until_ns
+    assert transport.read(7) is FallbackReason.LATE
+
+
+def test_no_plan_is_awaited_of_somebody_who_will_not_answer(transport: SharedMemoryTransport):
+    until_ns = time.monotonic_ns() + NEVER_NS  # each would take an hour
+    transport.publish(None, make_request(7))
+    transport.await_decision(7, until_ns)
+    attach(transport)
+    transport.await_decision(7, until_ns)  # attached after it was asked
+    transport.await_decision(8, until_ns)  # not asked
+    for step_id in range(8, 16):
+        transport.publish(None, make_request(step_id))
+        transport.read(step_id)
+    transport.publish(None, make_request(16))
+    transport.await_decision(16, until_ns)  # late for many steps in a row
 
 
 def test_no_scheduler(transport: SharedMemoryTransport):
