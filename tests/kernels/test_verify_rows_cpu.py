@@ -50,7 +50,7 @@ def random_inputs(
     )
 
 
-def compiled(inputs: SamplingInputs) -> VerifyOutcome:
+def compiled(inputs: SamplingInputs, *, workers: int = 1) -> VerifyOutcome:
     num_requests, num_drafts = inputs.draft_token_ids.shape
     out = VerifyOutcome(
         torch.full((num_requests, num_drafts + 1), -7),
@@ -71,6 +71,7 @@ def compiled(inputs: SamplingInputs) -> VerifyOutcome:
         out.token_ids.numpy(),
         out.num_accepted.numpy(),
         out.faulty.numpy(),
+        workers,
     )
     return out
 
@@ -153,3 +154,11 @@ def test_uniforms_are_the_reference_bit_for_bit() -> None:
         for purpose in reference_uniforms.Purpose:
             expected = reference_uniforms.keyed_uniform(seed, position, purpose)
             assert keyed_uniform(seed, position, int(purpose)) == expected
+
+
+def test_threads_do_not_change_a_token():
+    inputs = random_inputs(3, 1300, stochastic=True)
+    alone, together = (compiled(inputs, workers=workers) for workers in (1, 2))
+    assert torch.equal(alone.token_ids, together.token_ids)
+    assert torch.equal(alone.num_accepted, together.num_accepted)
+    assert torch.equal(alone.faulty, together.faulty)

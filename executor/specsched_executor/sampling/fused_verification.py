@@ -7,6 +7,7 @@ took longer than the matrix products of the target.
 from __future__ import annotations
 
 import torch
+from specsched_kernels.cpu.threads import num_workers
 from specsched_kernels.cpu.verify_drafts import verify_rows
 
 from specsched_executor.sampling.params import SamplingTensors
@@ -56,5 +57,6 @@ def verify_fused(
         token_ids.numpy(),
         num_accepted.numpy(),
         faulty.numpy(),
+        num_workers(logits.numel()),
     )
     return token_ids, num_accepted, faulty

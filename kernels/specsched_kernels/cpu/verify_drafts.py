@@ -1,9 +1,9 @@
 """Lossless verification on the CPU, for requests that sample from the whole distribution.
 
-One request after the other, one row after the other, and no row behind a rejection: most of a
-draft that fails early costs nothing. A row is read twice, for its maximum and for its mass, and
-nothing of the size of the vocabulary is written. The mass is summed by blocks: float32 within,
-float64 across, always in the same order, so a row's token depends on nothing but row and key.
+Of a request one row after the other, and no row behind a rejection: most of a draft that fails
+early costs nothing. A row is read twice, for its maximum and for its mass, and nothing of the size
+of the vocabulary is written. The mass is summed by blocks: float32 within, float64 across, always
+in the same order, so a row's token depends on nothing but row and key.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from numba import prange
 from specsched_protocol.compiling import njit
 
 from specsched_kernels.cpu.row_sampling import (
@@ -39,7 +40,6 @@ _NO_DRAFT: Final = -1
 _SAMPLE, _ACCEPT, _RESIDUAL = int(Purpose.SAMPLE), int(Purpose.ACCEPT), int(Purpose.RESIDUAL)
 
 
-@njit(cache=True, nogil=True)
 def verify_rows(
     logits: Floats,
     logit_start_loc: Ints,
@@ -53,19 +53,63 @@ def verify_rows(
     token_ids: Ints,
     num_accepted: Ints,
     faulty: Flags,
+    workers: int,
 ) -> None:
     """Fill token_ids [R, k+1], num_accepted [R] and faulty [R] as verify_drafts says.
 
     logits: [m, V], contiguous rows. distribution: [R, n, V] or None, n at
     least the largest verify_len. Shapes and meanings as in
     `specsched_kernels.verify_drafts`, with temperature alone shaping the target's distribution.
+    workers: threads, 1 for the caller's alone.
     """
-    weights = np.empty(BLOCK, dtype=np.float32)
-    masses = np.empty((logits.shape[1] + BLOCK - 1) // BLOCK, dtype=np.float64)
+    arguments = (
+        logits, logit_start_loc, verify_lens, output_positions, draft_token_ids, temperature, seeds,
+        keeps_own_sample, distribution, token_ids, num_accepted, faulty,
+    )  # fmt: skip
     token_ids[:] = 0
     num_accepted[:] = 0
     faulty[:] = False
-    for request in range(verify_lens.size):
+    if workers == 1:
+        _verify_every(*arguments, 0, 1)
+    else:
+        _verify_parallel(*arguments, workers)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _verify_parallel(
+    logits: Any, logit_start_loc: Any, verify_lens: Any, output_positions: Any,
+    draft_token_ids: Any, temperature: Any, seeds: Any, keeps_own_sample: Any, distribution: Any,
+    token_ids: Any, num_accepted: Any, faulty: Any, workers: Any,
+) -> None:  # fmt: skip
+    for worker in prange(workers):
+        _verify_every(
+            logits,
+            logit_start_loc,
+            verify_lens,
+            output_positions,
+            draft_token_ids,
+            temperature,
+            seeds,
+            keeps_own_sample,
+            distribution,
+            token_ids,
+            num_accepted,
+            faulty,
+            np.int64(worker),
+            workers,
+        )
+
+
+@njit(cache=True, nogil=True)
+def _verify_every(
+    logits: Any, logit_start_loc: Any, verify_lens: Any, output_positions: Any,
+    draft_token_ids: Any, temperature: Any, seeds: Any, keeps_own_sample: Any, distribution: Any,
+    token_ids: Any, num_accepted: Any, faulty: Any, first: int, step: int,
+) -> None:  # fmt: skip
+    """Every step-th request, beginning with `first`."""
+    weights = np.empty(BLOCK, dtype=np.float32)
+    masses = np.empty((logits.shape[1] + BLOCK - 1) // BLOCK, dtype=np.float64)
+    for request in range(first, verify_lens.size, step):
         start = logit_start_loc[request]
         if start == logit_start_loc[request + 1]:
             continue
