@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,15 +34,19 @@ _LOST_ENGINE: Final = 1
 def main() -> None:
     """Serve until told to stop; at once where the engine's process is gone."""
     with Channel(socket.socket(fileno=int(sys.argv[1]))) as channel:
-        (setup,) = channel.receive()
+        setup, *early = channel.receive()  # it may be told to stop right after
         configure_logging(setup.config.log_level, setup.config.log_format)
         with contextlib.closing(open_tracer(setup.config, setup.model.name)) as tracer:
-            status = asyncio.run(_serve(channel, setup, tracer))
+            status = asyncio.run(_serve(channel, setup, early, tracer))
     end_process(status)
 
 
-async def _serve(channel: Channel, setup: FrontEndSetup, tracer: RequestTracer) -> int:
+async def _serve(
+    channel: Channel, setup: FrontEndSetup, early: Sequence[Any], tracer: RequestTracer
+) -> int:
     orders: asyncio.Queue[Any] = asyncio.Queue()
+    for order in early:
+        orders.put_nowait(order)
     engine = RemoteEngine(
         channel, on_message=orders.put_nowait, on_end=lambda: orders.put_nowait(None)
     )

@@ -95,6 +95,13 @@ async def test_a_front_end_ends_with_its_engine(front_end: FrontEndProcess) -> N
     assert await asyncio.to_thread(front_end._child.wait, 60) == 1
 
 
+async def test_one_that_is_stopped_as_it_starts_ends_in_good_order(site: Site) -> None:
+    process = site.one()
+    await process.stop(grace_s=60)
+    assert process._child.returncode == 0
+    assert not site.has_failed.is_set()
+
+
 async def test_a_port_that_is_taken_is_told(engine: FakeEngine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
