@@ -405,6 +405,11 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
         ({"round_seconds": 1.0}, "--num-requests has no effect with --round-seconds"),
         ({"num_processes": 2}, "--clients has no effect without --round-seconds"),
         ({"settle_seconds": 0.0}, "--settle-seconds has no effect without --round-seconds"),
+        (
+            {"settle_seconds": math.inf, "round_seconds": 1.0, "num_requests": None},
+            "--settle-seconds inf; accepted: a finite number, 0 or more",
+        ),
+        ({"settle_seconds": math.nan}, "--settle-seconds nan"),
         ({"max_seconds": 0.0}, "--max-seconds 0.0; accepted: a finite"),
         ({"timeout_s": math.nan}, "--timeout nan; accepted: a finite number above 0"),
         ({"fixed": (0,)}, "--fixed .*1 or more"),
@@ -449,14 +454,15 @@ def test_a_scheduler_that_nobody_follows_is_not_swept(
     assert (code, "LANE_ROLE_SHADOW: its executor follows another" in error) == (2, True), error
 
 
+@pytest.mark.parametrize("option", ["--policy", "--against"])
 def test_an_unknown_policy_is_refused_before_the_folder_is_touched(
-    run: Run, start_scheduler: Callable[..., FakeScheduler], tmp_path: Path
+    option: str, run: Run, start_scheduler: Callable[..., FakeScheduler], tmp_path: Path
 ) -> None:
     start_scheduler("only")
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "hello"}')
     folder = tmp_path / "sweep"
-    options = ("--prompts", str(prompts), "--output", str(folder), "--policy", "troughput")
+    options = ("--prompts", str(prompts), "--output", str(folder), option, "troughput")
     code, _, error = run("bench", "sweep", *options)
-    assert (code, "--policy troughput; accepted by" in error) == (2, True), error
+    assert (code, f"{option} troughput; accepted by" in error) == (2, True), error
     assert not folder.exists()

@@ -83,6 +83,10 @@ class SweepPlan:
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 option = name.replace("_", "-")
                 raise InvalidRequestError(f"--{option} {value}; accepted: a finite number above 0")
+        if self.settle_seconds is not None and not 0 <= self.settle_seconds < math.inf:
+            raise InvalidRequestError(
+                f"--settle-seconds {self.settle_seconds}; accepted: a finite number, 0 or more"
+            )
         self._check_rounds()
         require_timeout(self.timeout_s)
         self._check_policies()

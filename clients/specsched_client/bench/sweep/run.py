@@ -90,12 +90,13 @@ def _require_followed(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
 
 
 def _require_known(plan: SweepPlan, scheduler: SchedulerFacts) -> None:
-    name = to_policy_spec(plan.policy).name
-    if name not in scheduler.policies:
-        raise InvalidRequestError(
-            f"--policy {plan.policy}; accepted by {plan.scheduler_target}:"
-            f" {', '.join(scheduler.policies)}"
-        )
+    options = [("policy", plan.policy), *(("against", policy) for policy in plan.against)]
+    for option, policy in options:
+        if to_policy_spec(policy).name not in scheduler.policies:
+            raise InvalidRequestError(
+                f"--{option} {policy}; accepted by {plan.scheduler_target}:"
+                f" {', '.join(scheduler.policies)}"
+            )
 
 
 class Sweep:
