@@ -198,7 +198,7 @@ class RequestLoop(ABC):
 
     def _admissible(self) -> Iterable[ActiveRequest]:
         num_free = self._config.max_num_seqs - self._residency.num_running
-        return self._residency.waiting[:num_free]
+        return self._residency.first_waiting(num_free)
 
     def _commit(self, batch: StepBatch, outcome: PassOutcome) -> None:
         """Take in what a step sampled: in one go for all requests that just go on."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ class Residency:
         self._columns = columns
         self._slots = SlotTable(columns.num_slots)
         self._on_release = on_release
-        self._waiting: deque[ActiveRequest] = deque()
+        self._waiting: OrderedDict[ActiveRequest, None] = OrderedDict()
         self._running: dict[ActiveRequest, None] = {}
         self._running_slots: Slots = np.zeros(0, dtype=np.int64)
         self._holders: list[Any] = [None] * columns.num_slots
@@ -49,10 +50,9 @@ class Residency:
         """Slots of `running`, in the same order; not to be changed."""
         return self._running_slots
 
-    @property
-    def waiting(self) -> tuple[ActiveRequest, ...]:
-        """Requests without one, oldest first."""
-        return tuple(self._waiting)
+    def first_waiting(self, max_requests: int) -> list[ActiveRequest]:
+        """Requests without one, oldest first: so many of them at most."""
+        return list(itertools.islice(self._waiting, max_requests))
 
     @property
     def num_running(self) -> int:
@@ -71,7 +71,7 @@ class Residency:
 
     def queue(self, request: ActiveRequest) -> None:
         """Add the newest request."""
-        self._waiting.append(request)
+        self._waiting[request] = None
 
     def admit_next(self) -> ActiveRequest | None:
         """Give the oldest waiting request a slot and blocks for all its tokens, if there is room.
@@ -80,14 +80,14 @@ class Residency:
         """
         if not self._waiting or not self._slots.num_free:
             return None
-        request = self._waiting[0]
+        request = next(iter(self._waiting))
         num_blocks = self._pool.blocks_for(request.num_tokens)
         if self._pool.num_free < num_blocks + len(self._running):
             return None
         block_ids = self._pool.take(num_blocks)
         if block_ids is None:
             return None
-        self._waiting.popleft()
+        del self._waiting[request]
         request.slot_id, request.generation = self._slots.take()
         self._columns.enter(request)
         self._columns.give_blocks(request.slot_id, block_ids)
@@ -140,13 +140,14 @@ class Residency:
         if request.slot_id != PAD_SLOT:
             del self._running[request]
             self._release(request)
-        elif request in self._waiting:
-            self._waiting.remove(request)
+        else:
+            self._waiting.pop(request, None)
 
     def _preempt(self, request: ActiveRequest) -> None:
         del self._running[request]
         self._release(request)
-        self._waiting.appendleft(request)
+        self._waiting[request] = None
+        self._waiting.move_to_end(request, last=False)
         self.num_preemptions += 1
 
     def _release(self, request: ActiveRequest) -> None:

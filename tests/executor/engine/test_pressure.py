@@ -4,9 +4,12 @@ import random
 from types import NoneType
 
 import pytest
-from specsched_executor.core import RequestError
+from specsched_executor.core import PAD_SLOT, RequestError
 from specsched_executor.drafters import NgramDrafter, NoDrafter
+from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.delivery import ABORTED
+from specsched_executor.engine.residency import Residency
+from specsched_executor.engine.slot_columns import SlotColumns
 
 from tests.executor.engine.tiny import (
     Driver,
@@ -211,11 +214,37 @@ def test_preempted_requests_come_back_before_those_that_arrived_later():
         before = set(residency.running)
         driver.loop.step()
         admitted += [r.arrival for r in residency.running if r not in before]
-        waiting = [request.arrival for request in residency.waiting]
+        waiting = [request.arrival for request in residency.first_waiting(4)]
         assert waiting == sorted(waiting)
         assert all(r.arrival < min(waiting, default=99) for r in residency.running)
     assert residency.num_preemptions > 0
     assert len(admitted) >= 4
+
+
+class Counted:
+    """A request that counts what it is compared with."""
+
+    slot_id = PAD_SLOT
+    num_comparisons = 0
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.num_comparisons += 1
+        return self is other
+
+
+def test_requests_leave_a_long_queue_without_a_search():
+    """All clients may go at once, and the engine's thread takes their requests out."""
+    residency = Residency(BlockPool(4, 4), SlotColumns(1, 4, 16), lambda slot: None)
+    requests = [Counted() for _ in range(1000)]
+    for request in requests:
+        residency.queue(request)
+    assert residency.first_waiting(3) == requests[:3]
+    Counted.num_comparisons = 0
+    for request in reversed(requests[1:]):
+        residency.drop(request)
+    assert Counted.num_comparisons < len(requests)
+    assert residency.first_waiting(3) == requests[:1]
 
 
 def test_a_request_that_can_never_fit_is_refused_at_once_and_leaves_no_trace():
