@@ -18,6 +18,7 @@ from tests.bench.simulator.bars import (
     runs,
     speeds,
 )
+from tests.bench.simulator.learning import LearningScheduler
 
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 THROUGHPUT = "throughput"
@@ -76,7 +77,8 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, regime):
     for concurrency in CONCURRENCIES:
         workload = of.workload(concurrency)
         name, fixed = best_fixed(workload, machine, **settings)
-        ratio = Spread.of(speeds(runs(THROUGHPUT, workload, machine, **settings)) / speeds(fixed))
+        learned = {"scheduler_type": LearningScheduler} | settings
+        ratio = Spread.of(speeds(runs(THROUGHPUT, workload, machine, **learned)) / speeds(fixed))
         results.append(
             {
                 "concurrency": concurrency,
