@@ -69,6 +69,7 @@ def test_fairness_keeps_the_tail_where_there_is_something_to_win():
 
 
 @pytest.mark.bench
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("regime", REGIMES)
 def test_bench_throughput_against_the_best_fixed_length(record_bench, regime):
     settings = {"rounds": 8, "num_seeds": 8}
@@ -99,6 +100,7 @@ def test_bench_throughput_against_the_best_fixed_length(record_bench, regime):
 
 
 @pytest.mark.bench
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("regime", REGIMES)
 def test_bench_fairness(record_bench, regime):
     """Time per token and throughput by alpha, against the best fixed length."""
