@@ -4,10 +4,14 @@
     fair weight = weight * recent^-alpha
 
 Ranking all drafts of a batch together favours the requests that are easy to draft for. With alpha =
-1 a draft counts relative to the pace its request already has. Scheduler and executor keep `recent`
-each from the same counts, so that budget and ranking agree up to the steps one of them has not
-seen. It holds accepted counts of finished steps only, so that it never depends on a draft that it
-helps to rank (lossless invariant).
+1 a draft counts relative to the pace its request already has. The weight counts for the anchor too,
+so ranking and budget go together for what is known as alpha-fairness of the paces (Mo and Walrand,
+IEEE/ACM Transactions on Networking 8(5), 2000): their largest sum at 0, largest product at 1, the
+smallest sum of times per token at 2, and ever more the slowest request beyond.
+
+Scheduler and executor keep `recent` each from the same counts, so that budget and ranking agree up
+to the steps one of them has not seen. It holds accepted counts of finished steps only, so that it
+never depends on a draft that it helps to rank (lossless invariant).
 """
 
 from __future__ import annotations
