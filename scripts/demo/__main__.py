@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -25,12 +26,24 @@ from scripts.demo.summary import (
 )
 from scripts.demo.view import open_view
 
+DISTURBED = (
+    "While the executor measured what a step costs other programs used the cores. Decisions went by"
+    " costs that are too high, and tokens/s differ by chance: run it again on a calm machine."
+)
 POLICIES = ["throughput", "fixed(k=7)", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a demo measured. is_cost_disturbed: as DemoProcesses tells it."""
+
+    rounds: list[Round]
+    is_cost_disturbed: bool
 
 
 async def demo(
     console: Console, policies: list[str], max_tokens: int, logs: Path, is_told: threading.Event
-) -> list[Round]:
+) -> Shown:
     """Run each policy twice, the second time in reverse order, so that no place in it is better.
 
     They run against processes of their own, which were warmed up before and end with it.
@@ -53,11 +66,12 @@ async def demo(
         for policy, told in [(p, view) for p in policies] + [(p, None) for p in policies[::-1]]:
             asked = asyncio.create_task(run_round(clients, policy, max_tokens, state, told))
             rounds.append(await supervised(asked, processes.by_log))
-        return rounds
+        return Shown(rounds, processes.is_cost_disturbed)
 
 
-def verdict(console: Console, rounds: list[Round]) -> int:
+def verdict(console: Console, shown: Shown) -> int:
     """Print the table and what follows from it; return the exit status."""
+    rounds = shown.rounds
     by_policy = summed(rounds)
     console.print(summary_table(by_policy))
     same_texts = len({one.texts for one in rounds}) == 1
@@ -69,7 +83,8 @@ def verdict(console: Console, rounds: list[Round]) -> int:
         f"steps with drafts that had their plan on time: {share:.2%}"
         f" ({'at least' if share >= MIN_ON_PLAN_SHARE else 'BELOW'} {MIN_ON_PLAN_SHARE:.0%})"
     )
-    for sentence in conclusion(by_policy):
+    sentences = [*conclusion(by_policy), *([DISTURBED] if shown.is_cost_disturbed else [])]
+    for sentence in sentences:
         console.print(sentence, soft_wrap=True, markup=False, highlight=False)
     return 0 if same_texts else 1
 
@@ -89,7 +104,7 @@ def main(
     is_told = threading.Event()
     with tempfile.TemporaryDirectory(prefix="specsched-demo-") as scratch:
         try:
-            rounds = asyncio.run(
+            shown = asyncio.run(
                 demo(console, policy or POLICIES, max_tokens, logs or Path(scratch), is_told)
             )
         except (DemoError, SpecschedError) as error:
@@ -99,7 +114,7 @@ def main(
             raise typer.Exit(1) from error
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise typer.Exit(130) from None
-    raise typer.Exit(verdict(console, rounds))
+    raise typer.Exit(verdict(console, shown))
 
 
 if __name__ == "__main__":

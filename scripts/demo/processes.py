@@ -35,10 +35,14 @@ class DemoError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DemoProcesses:
-    """Both processes, serving and attached. `by_log`: the file that each one's output goes to."""
+    """Both processes, serving and attached. `by_log`: the file that each one's output goes to.
+
+    is_cost_disturbed: other programs used the cores while the executor measured its steps.
+    """
 
     scheduler_target: str
     executor_target: str
+    is_cost_disturbed: bool
     by_log: dict[Path, Process]
 
 
@@ -85,9 +89,11 @@ async def start_both(directory: Path, state: DemoState) -> AsyncIterator[DemoPro
         state.phase = "waiting for the executor to attach to the scheduler"
         attached = asyncio.create_task(_logged(executor_log, "attached to scheduler"))
         await supervised(attached, by_log)
+        cost = await _logged(executor_log, "step cost known")
         yield DemoProcesses(
             scheduler_target=f"unix:{run_dir}/schedulers/default.sock",
             executor_target=f"127.0.0.1:{port}",
+            is_cost_disturbed=cost["disturbed"],
             by_log=by_log,
         )
 

@@ -13,6 +13,7 @@ from specsched_protocol.v1.plan_pb2 import MODEL_STATE_OK, Decision, PolicySpec
 from specsched_protocol.v1.scheduler_pb2 import WatchDecisionsResponse
 
 from scripts.demo import processes
+from scripts.demo.__main__ import DISTURBED, Shown, verdict
 from scripts.demo.conclusion import conclusion
 from scripts.demo.processes import DemoError, supervised
 from scripts.demo.state import DemoState
@@ -113,6 +114,13 @@ def test_conclusion_says_why_speculation_lost(num_drafted, elapsed_s, words):
 def test_conclusion_needs_a_round_without_drafts_and_one_with():
     assert list(conclusion([counted("throughput", 5.0, 50, num_verified=80)])) == []
     assert list(conclusion([counted("threshold(1)", 5.0, 50), counted("off", 5.0, 50)])) == []
+
+
+@pytest.mark.parametrize("is_disturbed", [True, False])
+def test_a_busy_machine_is_told(is_disturbed, capsys):
+    rounds = [counted("throughput", 5.0, 50, num_verified=80), counted("off", 10.0, 100)]
+    assert verdict(Console(width=200), Shown(rounds, is_disturbed)) == 0
+    assert (DISTURBED in capsys.readouterr().out) == is_disturbed
 
 
 # ===================== Pictures =====================

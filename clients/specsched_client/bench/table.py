@@ -19,7 +19,7 @@ _WIDEST: Final = 10.0
 
 
 def load_table(result: LoadResult) -> Table:
-    """One column per variant; times are median / p95 / p99."""
+    """One column per variant."""
     table = Table(title=str(result.load), title_justify="left")
     table.add_column("", style="dim")
     for name in result.summaries:
@@ -79,9 +79,9 @@ def _plan_latency(summary: Summary) -> str:
 
 _ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
     ("tokens/s", lambda s: f"{s.tokens_per_s:.1f}"),
-    ("tokens/s per user", lambda s: _times(s.tokens_per_s_per_user)),
-    ("time to first token, ms", lambda s: _times(s.time_to_first_token_ms)),
-    ("time per output token, ms", lambda s: _times(s.time_per_output_token_ms)),
+    ("tokens/s per user, p50 / p95 / p99", lambda s: _times(s.tokens_per_s_per_user)),
+    ("time to first token, ms, p50 / p95 / p99", lambda s: _times(s.time_to_first_token_ms)),
+    ("time per output token, ms, p50 / p95 / p99", lambda s: _times(s.time_per_output_token_ms)),
     (
         "accepted per step",
         lambda s: "-" if s.accepted_per_step is None else f"{s.accepted_per_step:.2f}",

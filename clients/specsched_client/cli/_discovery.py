@@ -31,14 +31,15 @@ def find_schedulers(run_dir: Path | None, scheduler: str | None) -> dict[str, st
     if "/" in scheduler:
         path = Path(scheduler).absolute()
         if not path.is_socket():
-            raise InvalidRequestError(f"--scheduler {scheduler}: no socket is there")
+            raise InvalidRequestError(f"scheduler {scheduler}: no socket is there")
         return {path.stem: f"unix:{path}"}
     if ":" in scheduler:
         return {scheduler: scheduler}
     named = {path.stem: f"unix:{path}" for path in _sockets(run_dir)}
     if scheduler not in named:
         present = ", ".join(named) or "none"
-        raise InvalidRequestError(f"--scheduler {scheduler}: no such scheduler; present: {present}")
+        where = run_dir_root(run_dir)
+        raise InvalidRequestError(f"no scheduler {scheduler} in {where}; present: {present}")
     return {scheduler: named[scheduler]}
 
 

@@ -50,7 +50,7 @@ class PluginGroup(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         plugin = _plugins().get(cmd_name)
         if own is not None or plugin is None:
-            return own
+            return _with_whole_summaries(own)
         summary = SUMMARIES.get(cmd_name) if self._is_listing else None
         return _described(cmd_name, summary) if summary else _load(plugin)
 
@@ -106,8 +106,16 @@ def _load(plugin: EntryPoint) -> Any:
     command: Any = typer.main.get_command(target)
     command.name = plugin.name
     _drop_completion(command)
+    _with_whole_summaries(command)
     for each in (command, *getattr(command, "commands", {}).values()):
         each.rich_markup_mode = None
+    return command
+
+
+def _with_whole_summaries(command: Any) -> Any:
+    """The same; a list of its commands, where it has some, cuts none of their summaries."""
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = each.get_short_help_str(_WHOLE)
     return command
 
 

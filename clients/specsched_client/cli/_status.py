@@ -33,7 +33,8 @@ def status(
     from specsched_client.cli._status_views import print_report
 
     found = find_schedulers(run_dir, scheduler)
-    report = asyncio.run(gather_report(target, found, run_dir_root(run_dir), timeout_s=timeout))
-    print_report(report, as_json=json)
+    root = run_dir_root(run_dir)
+    report = asyncio.run(gather_report(target, found, root, timeout_s=timeout))
+    print_report(report, root, as_json=json)
     if not report.anyone_answered:
         raise typer.Exit(ExitCode.UNREACHABLE)

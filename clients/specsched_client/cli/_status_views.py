@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
@@ -20,8 +21,8 @@ from specsched_client.cli._lane_views import failures_text, role_text, transport
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 
 
-def print_report(report: Report, *, as_json: bool) -> None:
-    """Print to stdout."""
+def print_report(report: Report, run_dir: Path, *, as_json: bool) -> None:
+    """Print to stdout. run_dir: where schedulers were looked for."""
     if as_json:
         print_json(_to_json(report))
         return
@@ -30,7 +31,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
     for each in report.starting:
         console.print(start_text(each))
     if not report.schedulers:
-        console.print("no scheduler in the run directory")
+        console.print(f"no scheduler in the run directory, {run_dir}")
     for name, status in report.schedulers.items():
         console.print(_table(f"scheduler {name}", _scheduler_rows(status)))
 

@@ -191,6 +191,7 @@ def _load(config: ExecutorConfig) -> LoadedModel:
         if config.indexer_layout == "auto"
         else IndexerLayout(config.indexer_layout),
     )
+    _log.info("loading the model")
     started = time.monotonic()
     with status("loading the model"):
         loaded = load_model(config.model, options)

@@ -67,8 +67,7 @@ def cost_message(
         _log.info(
             "measuring what a step costs",
             takes="seconds to minutes; the first time it compiles, too",
-            kept_in=str(config.profile_dir) if config.profile_dir else None,
-            hint=None if config.profile_dir else "--profile-dir keeps it for later starts",
+            **_where_kept(config),
         )
     profile = kept or _measure(config, loaded, sizes, parts, options=options, mark=mark)
     if parts is not None:
@@ -81,6 +80,12 @@ def cost_message(
         fingerprint=mark,
     )
     return profile.to_proto()
+
+
+def _where_kept(config: ExecutorConfig) -> dict[str, str]:
+    if config.profile_dir is None:
+        return {"hint": "--profile-dir keeps it for later starts"}
+    return {"kept_in": str(config.profile_dir)}
 
 
 def _prefer_cheapest(parts: DeviceParts, profile: CostProfile) -> None:

@@ -102,6 +102,8 @@ class OpenTraceFile:
 
 def open_trace_files(path: Path) -> Iterator[OpenTraceFile]:
     """The same without their steps; closed when the next one is asked for."""
+    if not path.exists():
+        raise TraceError(f"{path}: No such file or directory")
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise TraceError(f"{path}: {_why_no_file(path)}")

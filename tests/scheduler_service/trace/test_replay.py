@@ -175,6 +175,9 @@ def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, trace: Path):
     broken.write_bytes(trace.read_bytes()[:1000])
     with pytest.raises(TraceError, match=r"broken\.parquet"):
         list(read_trace_files(broken))
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(TraceError, match=f"^{nowhere}: No such file or directory$"):
+        list(read_trace_files(nowhere))
 
 
 @pytest.mark.parametrize(

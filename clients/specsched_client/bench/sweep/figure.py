@@ -57,7 +57,7 @@ def _draw_best(axes: Axes, points: Sequence[Point]) -> None:
         color="black",
         linewidth=2,
         capsize=4,
-        label="to the best static\nsetting, 95 %",
+        label="to the best other\nsetting, 95 %",
     )
 
 

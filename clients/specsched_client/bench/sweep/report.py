@@ -57,7 +57,7 @@ class SweepReport:
                 )
 
     def _summary(self) -> Table:
-        table = Table("load", "best static", title="scheduled / best static", title_justify="left")
+        table = Table("load", "best other", title="scheduled / best other", title_justify="left")
         for name in ("ratio (95 %)", "repeats"):
             table.add_column(name, justify="right")
         for result, verdict in zip(self.report.results, self.verdicts, strict=True):
