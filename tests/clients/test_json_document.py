@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -120,11 +119,3 @@ def test_a_field_that_is_missing_would_be_seen(monkeypatch: pytest.MonkeyPatch) 
     changed = DOCUMENT.replace("| `cost.fingerprint` |", "| `cost.fingerprints` |")
     monkeypatch.setitem(globals(), "DOCUMENT", changed)
     assert documented("A plan request") != set(fields_of(plan_document._Request))
-
-
-def test_exit_statuses_are_those_of_the_command() -> None:
-    from specsched_client.cli._exit_codes import ExitCode
-
-    told = set(re.findall(r"^\| (\d+) \|", section("JSON of the commands"), flags=re.MULTILINE))
-    assert told == {str(int(code)) for code in ExitCode} | {"130"}
-    assert Path(ROOT / "docs/json.md").is_file()
