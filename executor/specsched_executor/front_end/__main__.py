@@ -75,8 +75,7 @@ async def _serve(
         return await _obey(orders, gateway)
     finally:
         telling.cancel()
-        with contextlib.suppress(OSError):
-            engine.send(m.Metered(meter.__dict__))
+        engine.send(m.Metered(meter.__dict__))
         engine.close()
 
 

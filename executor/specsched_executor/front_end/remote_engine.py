@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -16,11 +17,13 @@ from specsched_executor.core import DeltaSink, GenerationRequest, TokenDelta
 from specsched_executor.front_end import messages as m
 from specsched_executor.front_end.channel import Channel
 from specsched_executor.gateway.api import EngineStats
+from specsched_executor.gateway.errors import NotServingError
 from specsched_executor.progress import merged
 
 __all__ = ["RemoteEngine"]
 
 _ANSWER_TIMEOUT_S: Final = 30.0
+_LOST: Final = "the engine's process has ended"
 
 
 @dataclass(slots=True)
@@ -36,8 +39,9 @@ class _Open:
 class RemoteEngine:
     """An EngineApi over a channel, which is read on the event loop that made it.
 
-    A request that the engine refuses ends with the reason "refused" or "duplicate". on_message:
-    told of what is meant for somebody else; on_end: called once the engine's process has closed it.
+    A request that the engine refuses ends with the reason "refused" or "duplicate", all with
+    "error" where the engine's process ends. on_message: told of what is meant for somebody else;
+    on_end: called once the engine's process has closed the channel.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class RemoteEngine:
         self._open: dict[int, _Open] = {}
         self._keys: dict[str, int] = {}
         self._asked: dict[int, Future[Any]] = {}
+        self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 
@@ -63,7 +68,8 @@ class RemoteEngine:
         self._loop.remove_reader(self._channel.fileno())
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
-        """See EngineApi; on the event loop."""
+        """See EngineApi; on the event loop. Raises NotServingError without an engine."""
+        self._require_engine()
         key = next(self._numbers)
         self._open[key] = _Open(request, sink, request.sampling.n)
         self._keys[request.request_id] = key
@@ -89,13 +95,18 @@ class RemoteEngine:
         return executor_pb2.ListSchedulersResponse.FromString(self._ask(m.Topic.SCHEDULERS))
 
     def send(self, message: Any) -> None:
-        """To the engine's process; any thread."""
-        with self._lock:
+        """To the engine's process; any thread. Whoever reads the channel sees that it has ended."""
+        with self._lock, contextlib.suppress(OSError):
             self._channel.send(message)
+
+    def _require_engine(self) -> None:
+        if self._is_lost:
+            raise NotServingError(_LOST)
 
     def _ask(self, topic: m.Topic) -> Any:
         number, answer = next(self._numbers), Future[Any]()
         self._asked[number] = answer
+        self._require_engine()  # from here on its end ends the waiting
         self.send(m.Ask(number, topic))
         return answer.result(_ANSWER_TIMEOUT_S)
 
@@ -104,8 +115,7 @@ class RemoteEngine:
         try:
             received = self._channel.receive_at_once()
         except (EOFError, OSError):
-            self.close()
-            self._on_end()
+            self._lose()
             return
         messages = [m.Deltas.unpacked(each) if type(each) is tuple else each for each in received]
         deltas = [message for message in messages if isinstance(message, m.Deltas)]
@@ -115,6 +125,17 @@ class RemoteEngine:
                 self._advance(*row)
         for message in messages:
             self._take(message)
+
+    def _lose(self) -> None:
+        self._is_lost = True
+        self.close()
+        lost, self._open = self._open, {}
+        self._keys.clear()
+        for it in lost.values():
+            it.sink(TokenDelta(it.request.request_id, (), "error", error=_LOST))
+        while self._asked:
+            self._asked.popitem()[1].set_exception(NotServingError(_LOST))
+        self._on_end()
 
     def _take(self, message: Any) -> None:
         match message:

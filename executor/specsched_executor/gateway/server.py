@@ -78,7 +78,7 @@ class Gateway:
         """
         await self.set_serving("it is shutting down")
         await self._sessions.drain(grace_s)
-        await self.server.stop(min(grace_s, _LAST_WORDS_S))
+        await self.server.stop(_LAST_WORDS_S)
 
 
 def build_server(

@@ -17,9 +17,11 @@ from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelt
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import Engine
 from specsched_executor.front_end.channel import Channel, _packed
-from specsched_executor.front_end.messages import Deltas
+from specsched_executor.front_end.messages import Ask, Deltas
 from specsched_executor.front_end.order_taker import sendable_stats
 from specsched_executor.front_end.outbox import Outbox
+from specsched_executor.front_end.remote_engine import RemoteEngine
+from specsched_executor.gateway.errors import NotServingError
 from specsched_executor.progress import Progress
 
 from tests.executor.engine.tiny import SilentTransport, TableTarget, config, random_table
@@ -96,6 +98,31 @@ async def test_outputs_are_those_at_hand() -> None:
         for deltas in sink.deltas.values():
             counts = [delta.num_output_tokens for delta in deltas]
             assert counts == sorted(counts)
+
+
+async def test_where_the_engine_ends_all_that_waits_for_it_is_told() -> None:
+    ours, theirs = map(Channel, socket.socketpair())
+    ended, deltas = asyncio.Event(), list[TokenDelta]()
+    remote = RemoteEngine(theirs, on_message=lambda message: None, on_end=ended.set)
+    request = REQUESTS[2]
+    with theirs:
+        remote.submit(request, deltas.append)
+        asking = asyncio.create_task(asyncio.to_thread(remote.stats))
+        while not any(isinstance(each, Ask) for each in await asyncio.to_thread(ours.receive)):
+            pass
+        ours.close()
+        async with asyncio.timeout(20):
+            await ended.wait()
+            with pytest.raises(NotServingError, match="the engine's process has ended"):
+                await asking
+        assert [(each.finish_reason, each.request_id) for each in deltas] == [("error", "outputs")]
+        remote.abort(request.request_id)
+        remote.abort_elsewhere("another")
+        with pytest.raises(NotServingError):
+            remote.submit(request, deltas.append)
+        with pytest.raises(NotServingError):
+            remote.stats()
+        assert len(deltas) == 1
 
 
 def test_what_is_asked_arrives_as_it_was_sent() -> None:

@@ -89,10 +89,26 @@ async def test_the_end_of_the_front_end_is_noticed(site: Site, front_end: FrontE
 
 
 async def test_a_front_end_ends_with_its_engine(front_end: FrontEndProcess) -> None:
-    connection = socket.socket(fileno=os.dup(front_end._channel.fileno()))
-    with connection:
-        connection.shutdown(socket.SHUT_RDWR)  # as the kernel does where the process is gone
+    _lose_engine(front_end)
     assert await asyncio.to_thread(front_end._child.wait, 60) == 1
+
+
+async def test_requests_whose_engine_ends_are_told(
+    engine: FakeEngine, front_end: FrontEndProcess, stub: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call = stub.Generate(request())
+    await engine.received("a")
+    _lose_engine(front_end)
+    with pytest.raises(grpc.aio.AioRpcError, match="the engine's process has ended"):
+        await call.read()
+    assert await asyncio.to_thread(front_end._child.wait, 60) == 1
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def _lose_engine(front_end: FrontEndProcess) -> None:
+    """As the kernel does where the engine's process is gone."""
+    with socket.socket(fileno=os.dup(front_end._channel.fileno())) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 async def test_one_that_is_stopped_as_it_starts_ends_in_good_order(site: Site) -> None:

@@ -175,14 +175,15 @@ async def test_a_client_that_comes_back_may_use_its_id_at_once(
             assert await Stream(stub, "same", 20).output() == expected
 
 
+@pytest.mark.parametrize("grace_s", [0.0, 0.2])
 async def test_requests_left_at_the_deadline_end_with_what_they_have(
-    real_engine: Engine, real_gateway: Gateway
+    real_engine: Engine, real_gateway: Gateway, grace_s: float
 ) -> None:
     channel, stub = connect(real_gateway)
     async with channel:
         call = Stream(stub, "long", LONG)
         await call.begin()
-        stopping = asyncio.create_task(real_gateway.stop(grace_s=0.2))
+        stopping = asyncio.create_task(real_gateway.stop(grace_s))
         end = await call.end()
         assert end.finish_reason == "abort"
         assert 0 < len(end.output_ids) < LONG
