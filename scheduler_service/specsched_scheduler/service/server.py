@@ -213,10 +213,11 @@ class SchedulerServer:
             _log.warning("executors did not answer the announcement of the end")
             return
         for change in changes:
-            successor, because = change.reply.active_scheduler, change.reply.reason
-            _log.info(
-                "drained", executor=change.executor_name, successor=successor, because=because
-            )
+            executor, reply = change.executor_name, change.reply
+            if reply.done:
+                _log.info("drained", executor=executor, successor=reply.active_scheduler)
+            else:
+                _log.info("nobody takes over", executor=executor, because=reply.reason)
 
 
 async def _tell_of_compiling() -> None:

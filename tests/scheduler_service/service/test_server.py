@@ -197,3 +197,37 @@ async def test_watch_rate_out_of_range_is_refused(scheduler):
     call = scheduler.stub.WatchDecisions(pb.WatchDecisionsRequest(max_per_second=1001), timeout=10)
     with pytest.raises(grpc.aio.AioRpcError, match="max_per_second = 1001"):
         await call.read()
+
+
+@pytest.mark.parametrize(
+    ("reply", "line"),
+    [
+        (
+            pb.LaneReply(done=True, active_scheduler="v2"),
+            {"event": "drained", "executor": "test", "successor": "v2"},
+        ),
+        (
+            pb.LaneReply(active_scheduler="default", reason="there is no other"),
+            {"event": "nobody takes over", "executor": "test", "because": "there is no other"},
+        ),
+    ],
+)
+async def test_its_end_tells_who_takes_over(start, executor, reply, line):
+    scheduler = await start()
+    stream = AttachCall(scheduler.stub)
+    hello = executor.hello(
+        executor.transport.open_lane(),
+        protocol=pb.ProtocolRange(min_version=1, max_version=2),
+        features=[pb.FEATURE_LANE_CONTROL],
+    )
+    await stream.send(hello=hello)
+    await stream.receive("welcome")
+    await stream.receive("ready")
+    with capture_logs() as logs:
+        stopping = asyncio.create_task(scheduler.stop())
+        request = await stream.receive("lane_request")
+        assert request.wish == pb.LANE_WISH_DRAIN
+        reply.request_id = request.request_id
+        await stream.send(lane_reply=reply)
+        await asyncio.wait_for(stopping, 30)
+    assert line | {"log_level": "info"} in logs
