@@ -22,7 +22,15 @@ import numpy.typing as npt
 
 from specsched_scheduler.decision.errors import InvalidRequestError
 
-__all__ = ["BOUND_MARGIN", "MIN_PRICE_MS", "ContextCost", "CostModel", "CostTable"]
+__all__ = [
+    "BOUND_MARGIN",
+    "FEW_REQUESTS",
+    "LEAD_ALONE",
+    "MIN_PRICE_MS",
+    "ContextCost",
+    "CostModel",
+    "CostTable",
+]
 
 MIN_VERIFY_SIZES = 3
 MAX_ROWS = 1 << 20
@@ -31,6 +39,9 @@ MIN_PRICE_MS = 1e-6
 """Floor of table(B): where the eager tail descends, a chunk's credit may exceed the step's cost."""
 MIN_NOISE_RATIO = 0.01
 """Two costs closer than this are the same, however quiet the samples."""
+FEW_REQUESTS, LEAD_ALONE = 4, 0.02
+"""Among so few requests confidences one draft old say little of how many of the next drafts hold:
+less than all drafts then has to promise more than all by 2 % / N."""
 BOUND_MARGIN = 3.0
 """How many noise ratios a predicted step stays below a bound on its time."""
 

@@ -40,7 +40,7 @@ from specsched_scheduler.decision.codes import (
     ModelState,
     PolicyCode,
 )
-from specsched_scheduler.decision.cost import BOUND_MARGIN, CostTable
+from specsched_scheduler.decision.cost import BOUND_MARGIN, FEW_REQUESTS, LEAD_ALONE, CostTable
 from specsched_scheduler.decision.step import PolicyRule, StepInput, StepPlan
 from specsched_scheduler.decision.workspace import RunningMean, Workspace
 
@@ -109,14 +109,31 @@ def _bounded_reach(policy: PolicyRule, whole_step: Objective, reach: int) -> Any
 
 
 @njit(cache=True, nogil=True)
-def _search(
-    policy_code: int, objective: Objective, num_gains: int, reach: int, workspace: Workspace
+def _search(  # noqa: PLR0917 - nopython code has no keywords worth their cost
+    policy_code: int,
+    num_sampling: int,
+    objective: Objective,
+    num_gains: int,
+    reach: int,
+    workspace: Workspace,
 ) -> Any:
     """The choice of a policy that maximises the ratio."""
-    if policy_code != GREEDY_CAUSAL:
+    is_wary = policy_code in (THROUGHPUT, SLO) and 0 < num_sampling <= FEW_REQUESTS
+    if policy_code != GREEDY_CAUSAL and not is_wary:
         return search_budget(objective, num_gains, reach, workspace)
     order_all(workspace, num_gains, objective.max_weight)
-    return first_maximum(objective, workspace.ordered, reach, True)
+    best = first_maximum(objective, workspace.ordered, reach, policy_code == GREEDY_CAUSAL)
+    if not is_wary:
+        return best
+    everything = sum_first(workspace.ordered, reach)
+    lead = 1.0 + LEAD_ALONE / num_sampling
+    is_better = _ratio_of(objective, best) > _ratio_of(objective, everything) * lead
+    return best if is_better else everything
+
+
+@njit(cache=True, nogil=True)
+def _ratio_of(objective: Objective, choice: Choice) -> Any:
+    return (objective.total_weight + choice.gain_sum) / price_at(objective, choice.budget)
 
 
 @njit(cache=True, nogil=True)
@@ -182,7 +199,8 @@ def decide_step(
             cap, choice = best_equal_split(objective, step, reach, workspace)
             num_drafts = choice.budget
         else:
-            choice = _search(policy.code, objective, gains.num_gains, reach, workspace)
+            num_sampling, num_gains = batch.num_sampling, gains.num_gains
+            choice = _search(policy.code, num_sampling, objective, num_gains, reach, workspace)
     else:
         choice = _count(policy.code, batch, gains, step.max_budget, workspace)
     admitted = choice.gain_sum

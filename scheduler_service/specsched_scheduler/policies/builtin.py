@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from specsched_scheduler.decision.codes import NO_CAP, Feature, PolicyCode
+from specsched_scheduler.decision.cost import FEW_REQUESTS, LEAD_ALONE
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.step import PolicyRule
@@ -18,6 +19,7 @@ from specsched_scheduler.policies.features import FEATURES, left_out
 __all__ = ["BUILT_IN", "BuiltIn"]
 
 _MS_PER_SECOND = 1e3
+_WARY = (PolicyCode.THROUGHPUT, PolicyCode.SLO)
 _FAIRNESS = Parameter("fairness", default=0.0, minimum=0.0, maximum=4.0, is_quiet=True)
 
 
@@ -30,19 +32,27 @@ def _fastest(
     step: StepView, rule: PolicyRule, num_left_out: int = 0, max_budget: int | None = None
 ) -> PolicyChoice:
     """The first maximum of the ratio. num_left_out: prefill rows charged to nobody. max_budget:
-    None for the step's reach. Searches the whole staircase: it has more than one hump."""
+    None for the step's reach. Searches the whole staircase: it has more than one hump.
+
+    Of a few requests the `_WARY` take all drafts unless less is clearly better, see LEAD_ALONE."""
     reach = step.reach if max_budget is None else max_budget
     if rule.left_out & Feature.RANKING:
         cap, budget = step.equal_split(reach, num_left_out)
         return PolicyChoice(budget, max_verify_len=cap)
-    return PolicyChoice(int(np.argmax(step.ratio(num_left_out)[: reach + 1])))
+    ratio = step.ratio(num_left_out)[: reach + 1]
+    best = int(np.argmax(ratio))
+    if rule.code in _WARY and 0 < step.num_sampling <= FEW_REQUESTS:
+        lead = 1.0 + LEAD_ALONE / step.num_sampling
+        best = best if ratio[best] > ratio[-1] * lead else len(ratio) - 1
+    return PolicyChoice(best)
 
 
 class Throughput:
     """argmax of ratio(B) with the prefill rows charged to nobody; first maximum.
 
     A chunk is in the step whatever is verified. With it in the denominator every draft looks cheap
-    in just the steps that are full.
+    in just the steps that are full. Of a few requests all drafts are taken unless less is better by
+    LEAD_ALONE / N, since confidences are those of the drafts before.
 
     fairness: alpha of specsched_protocol.fairness. It multiplies the weights before they come here.
     """

@@ -165,7 +165,12 @@ def budget(step: Step, policy: str, parameter: float = 0.0) -> int:
                 if values[index] < values[index - 1]:
                     values = values[:index]
                     break
-        return values.index(max(values))
+        best = values.index(max(values))
+        num_sampling = sum(row.samples for row in step.rows)
+        if policy == "throughput" and 0 < num_sampling <= 4:
+            is_clear = values[best] > values[-1] * (1 + 0.02 / num_sampling)
+            best = best if is_clear else len(values) - 1
+        return best
     wanted = {
         "fixed": sum(draft[1] < parameter for draft in drafts),
         "threshold": sum(draft[3] >= parameter for draft in drafts),

@@ -105,8 +105,8 @@ def test_a_short_draft_leaves_what_is_known_of_later_positions() -> None:
 
 
 def table() -> CostTable:
-    """As an H200 verifies for a small model: 4 rows in 1.00 ms, 8 in 1.02."""
-    sizes = {1: 0.99, 2: 1.0, 4: 1.0, 8: 1.02, 64: 1.1, 256: 1.3, 1024: 2.5, 2048: 4.0}
+    """As an H200 verifies for a small model: 4 rows in 1.00 ms, 8 in 1.05."""
+    sizes = {1: 0.99, 2: 1.0, 4: 1.0, 8: 1.05, 64: 1.1, 256: 1.3, 1024: 2.5, 2048: 4.0}
     return CostModel({rows: [ms] for rows, ms in sizes.items()}, 2048).compile()
 
 
