@@ -129,15 +129,17 @@ class Engine:
             self._new += outputs
             self._wake.notify()
 
-    def abort(self, request_id: str) -> bool:
+    def abort(self, request_id: str, sink: DeltaSink | None = None) -> bool:
         """End a request early, soon: all its outputs end with "abort". False for an unknown id.
 
-        The id is free for another request at once.
+        The id is free for another request at once. sink: end it only if it was submitted with this
+        one, else it counts as unknown.
         """
         with self._wake:
-            outputs = self._by_id.pop(request_id, None)
-            if outputs is None:
+            outputs = self._by_id.get(request_id)
+            if outputs is None or sink not in (None, outputs[0].sink):
                 return False
+            del self._by_id[request_id]
             self._aborted += outputs
             self._wake.notify()
             return True

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -20,9 +19,6 @@ from specsched_executor.gateway.api import EngineApi
 __all__ = ["OrderTaker", "Questions", "sendable_stats"]
 
 _log = structlog.get_logger(__name__)
-
-_MAX_DUPLICATES: Final = 4096
-"""More than a front end has submitted without having been told that they are refused."""
 
 Questions = Mapping[m.Topic, Callable[[], Any]]
 
@@ -47,7 +43,6 @@ class OrderTaker:
         self._questions = questions
         self._on_message = on_message
         self._on_end = on_end
-        self._duplicates: deque[int] = deque(maxlen=_MAX_DUPLICATES)
         self.outbox = Outbox(channel)
         self._thread = threading.Thread(target=self._run, name="from-front-end", daemon=True)
 
@@ -75,8 +70,8 @@ class OrderTaker:
             case m.Submit():
                 self._submit(message)
             case m.Abort(key, request_id):
-                if key not in self._duplicates:  # else it would end the request that was first
-                    self._engine.abort(request_id)
+                # Only its own: the id may be that of another front end's request.
+                self._engine.abort(request_id, self.outbox.sink(key))
             case m.AbortElsewhere(request_id):
                 self._engine.abort(request_id)
             case m.Ask():
@@ -90,7 +85,6 @@ class OrderTaker:
         try:
             self._engine.submit(request, sink)
         except DuplicateIdError as error:
-            self._duplicates.append(message.key)
             self._refuse(message, "duplicate", str(error))
         except RequestError as error:
             self._refuse(message, "refused", str(error))

@@ -75,10 +75,10 @@ class RemoteEngine:
         self._keys[request.request_id] = key
         self.send(m.Submit(key, request))
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, sink: DeltaSink | None = None) -> None:
         """See EngineApi; on the event loop."""
         key = self._keys.get(request_id)
-        if key is not None:
+        if key is not None and sink in (None, self._open[key].sink):
             self.send(m.Abort(key, request_id))
 
     def abort_elsewhere(self, request_id: str) -> None:

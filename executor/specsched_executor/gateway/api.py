@@ -97,8 +97,11 @@ class EngineApi(Protocol):
         that error and the reason "refused", or "duplicate" for an id that is in use.
         """
 
-    def abort(self, request_id: str) -> object:
-        """End a request submitted here (its last delta says "abort"); other ids are ignored."""
+    def abort(self, request_id: str, sink: DeltaSink | None = None) -> object:
+        """End a request submitted here (its last delta says "abort"); other ids are ignored.
+
+        sink: end it only if it was submitted with this one: the id may be another request's by now.
+        """
 
     def stats(self) -> EngineStats:
         """The load now; any thread that may wait for it."""

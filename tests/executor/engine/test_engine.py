@@ -76,7 +76,8 @@ def test_serves_requests_of_many_threads(engine):
 def test_an_aborted_request_ends_once_and_its_id_is_free_again(engine):
     first, second = Waiting(), Waiting()
     engine.submit(request("a", max_tokens=90_000), first)
-    assert engine.abort("a")
+    assert not engine.abort("a", print)  # who submitted none
+    assert engine.abort("a", first)
     assert first.wait() == "abort"
     assert not engine.abort("a")
     engine.submit(request("a", max_tokens=1), second)

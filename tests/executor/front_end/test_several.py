@@ -39,9 +39,10 @@ class OneOfAnIdEngine(FakeEngine):
             raise DuplicateIdError("request id is in use")
         super().submit(request, sink)
 
-    def abort(self, request_id: str) -> None:
-        if self.requests.pop(request_id, None) is not None:
-            super().abort(request_id)
+    def abort(self, request_id: str, sink: DeltaSink | None = None) -> None:
+        if request_id in self.requests and sink in {None, self.sinks[request_id]}:
+            del self.requests[request_id]
+            super().abort(request_id, sink)
 
 
 @pytest.fixture

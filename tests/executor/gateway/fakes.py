@@ -91,7 +91,9 @@ class FakeEngine:
         self.requests[request.request_id] = request
         self.sinks[request.request_id] = sink
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, sink: DeltaSink | None = None) -> None:
+        if sink not in {None, self.sinks.get(request_id)}:
+            return
         self.aborted.append(request_id)
         self.emit(request_id, (), finish_reason="abort")
 
