@@ -184,12 +184,13 @@ def test_promising_probes_are_followed_up():
     assert MIN_PROBE_STEPS < in_a_row[::2].max() <= MAX_PROBE_STEPS
 
 
+@pytest.mark.parametrize("num_requests", [4, 16, 64])
 @pytest.mark.parametrize("seed", range(2))
-def test_around_the_pivot_there_is_one_change_in_50_steps_at_most(seed):
+def test_around_the_pivot_there_is_one_change_in_50_steps_at_most(seed, num_requests):
     """A draft of one token brings as many more tokens as it takes more time: none is as good."""
     steps, lengths = Steps(seed), []
     for _ in range(2000):
-        steps.run(1, [0.9 / 10.4, 0.0, 0.0, 0.0], num_requests=4)
+        steps.run(1, [0.9 / 10.4, 0.0, 0.0, 0.0], num_requests=num_requests)
         lengths.append(steps.learner.plan.draft_tokens)
     at = np.flatnonzero(np.diff(lengths))
     begin = at < 50  # from what a drafter is believed to bring at first
