@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import tempfile
 from typing import Any
 
@@ -22,6 +23,10 @@ if WORKER:
     # The other workers want the other cores: here and in the processes that tests start.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has its background jobs ignore Ctrl-C; programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # As in a process that serves: a line for each step at level `debug` would slow down every engine.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))

@@ -47,7 +47,7 @@ def _run(*options: str) -> subprocess.CompletedProcess[str]:
 def test_foreign_model_file_is_refused_by_name(tmp_path):
     path = tmp_path / "not-a-model.gguf"
     path.write_bytes(b"hello")
-    result = _run("--model", str(path))
+    result = _run("--model", str(path), "--port", "0")
     assert result.returncode == 2
     assert str(path) in result.stderr
     assert "Traceback" not in result.stderr
