@@ -15,6 +15,7 @@ import torch
 from specsched_executor.device.device_step import DeviceStep, DraftShape, StepShape
 from specsched_executor.device.graph_sizes import GraphSizes
 from specsched_executor.device.told_logprobs import ToldLogprobs, WantedLogprobs
+from specsched_executor.engine.filling import cheapest_sizes
 
 __all__ = ["CaptureReport", "CudaReplayer", "Replayer", "RerunReplayer", "StepGraphs"]
 
@@ -134,11 +135,7 @@ class StepGraphs:
 
     def prefer_cheapest(self, cost_ms: Mapping[int, float]) -> None:
         """From now on run n rows in the size >= n that costs least; the smallest of equals."""
-        in_use: list[int] = []
-        for size in reversed(self._sizes.rows):
-            if not in_use or cost_ms.get(size, float("inf")) <= cost_ms[in_use[-1]]:
-                in_use.append(size)
-        self._in_use = tuple(reversed(in_use))
+        self._in_use = cheapest_sizes(self._sizes.rows, cost_ms)
 
     def sizes_in_use(self, *, has_prompts: bool) -> tuple[int, ...]:
         """Rising sizes that steps run in; more rows than the last run eagerly."""

@@ -1,11 +1,21 @@
-"""The budget of a step whose rows run in a captured size."""
+"""Captured sizes that steps run in, and the budget of a step that runs in one."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["budget_of_size"]
+__all__ = ["budget_of_size", "cheapest_sizes"]
+
+
+def cheapest_sizes(sizes: Sequence[int], cost_ms: Mapping[int, float]) -> tuple[int, ...]:
+    """Those of the rising sizes that are worth running in: none larger costs less, and of equal
+    ones the smallest. cost_ms: by size; one without a cost is left out, the largest has one."""
+    in_use: list[int] = []
+    for size in reversed(sizes):
+        if not in_use or cost_ms.get(size, float("inf")) <= cost_ms[in_use[-1]]:
+            in_use.append(size)
+    return tuple(reversed(in_use))
 
 
 def budget_of_size(

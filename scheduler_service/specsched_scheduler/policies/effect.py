@@ -5,6 +5,7 @@ from __future__ import annotations
 from specsched_scheduler.decision.codes import Feature
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.policies.builtin import Fixed
+from specsched_scheduler.policies.features import name_of
 from specsched_scheduler.policies.registry import BuiltPolicy
 
 __all__ = ["check_effect", "check_effect_in_replay"]
@@ -36,4 +37,4 @@ def check_effect_in_replay(policy: BuiltPolicy) -> None:
 
 
 def _names(features: Feature) -> str:
-    return ", ".join(str(each.name).lower() for each in features)
+    return ", ".join(name_of(each) for each in features)

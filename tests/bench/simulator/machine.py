@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from specsched_executor.engine.filling import cheapest_sizes
 from specsched_scheduler.decision import ContextCost, CostModel, CostTable
 from specsched_scheduler.decision.reference import draft_ms, verify_ms
 
@@ -43,14 +44,9 @@ class Machine:
 
     @cached_property
     def sizes_in_use(self) -> tuple[int, ...]:
-        """Captured sizes that steps run in: the cheapest that is large enough, the smallest of
-        equals."""
+        """Captured sizes that steps run in."""
         captured = [size for size in sorted(self.model.verify) if size <= self.model.capture_limit]
-        in_use: list[int] = []
-        for size in reversed(captured):
-            if not in_use or self.model.verify[size][0] <= self.model.verify[in_use[-1]][0]:
-                in_use.append(size)
-        return tuple(reversed(in_use))
+        return cheapest_sizes(captured, {size: self.model.verify[size][0] for size in captured})
 
     def noise_factors(self, seed: int) -> Iterator[float]:
         """By what the time of each step is multiplied, without end."""

@@ -69,11 +69,12 @@ async def run_sweep(
 
 def judge_rounds(plan: SweepPlan, rounds: Mapping[str, Sequence[RoundResult]]) -> Verdict:
     """The verdict on the rounds of a load, whole blocks of them."""
-    return judge(_speeds(rounds), plan.policy, _behind(plan, rounds))
+    speeds = _speeds(rounds)
+    return judge(speeds, plan.policy, _behind(plan, speeds))
 
 
-def _behind(plan: SweepPlan, rounds: Mapping[str, Sequence[RoundResult]]) -> tuple[str, ...]:
-    return settings_behind(_speeds(rounds), plan.policy, every_setting=plan.every_setting)
+def _behind(plan: SweepPlan, speeds: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    return settings_behind(speeds, plan.policy, every_setting=plan.every_setting)
 
 
 def _speeds(rounds: Mapping[str, Sequence[RoundResult]]) -> dict[str, list[float]]:
@@ -172,7 +173,7 @@ class Sweep:
         repeats = self._state.repeats(load)
         if len(repeats) % PAIR:
             return list(repeats[-1].rounds)
-        behind = _behind(self._plan, self._rounds_of(repeats)) if repeats else ()
+        behind = _behind(self._plan, _speeds(self._rounds_of(repeats))) if repeats else ()
         return [variant.name for variant in self._variants if variant.name not in behind]
 
     def _verdict(self, load: ClosedLoop) -> Verdict:
