@@ -23,6 +23,7 @@ __all__ = [
     "ask_probe",
     "calibration_of",
     "cost_of",
+    "has_room",
     "new_learned",
     "publish_learned",
     "take_probe",
@@ -128,6 +129,11 @@ def publish_learned(learned: LearnedBuffers, lesson: Lesson) -> bool:
         getattr(learned, name)[buffer] = getattr(cost, name)
     _publish(learned)
     return True
+
+
+def has_room(learned: LearnedBuffers) -> bool:
+    """Whether something can be published."""
+    return int(_free_buffer(learned)) >= 0
 
 
 @njit(cache=True, nogil=True)

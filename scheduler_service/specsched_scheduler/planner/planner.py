@@ -28,6 +28,7 @@ from specsched_scheduler.planner._learned import (
     LearnedBuffers,
     Lesson,
     ask_probe,
+    has_room,
     new_learned,
     publish_learned,
 )
@@ -74,8 +75,8 @@ class Planner:
     """Plans the steps of one executor on a thread of its own, without the GIL.
 
     `start`, `stop`, `set_policy` and `set_cost_model` may be called from any thread; none of them
-    waits for a step. `drain_*`, `publish` and `ask_probe` belong to one thread, the learner's;
-    lesson_bell wakes it. Call `warm_up` once per process first.
+    waits for a step. `drain_*`, `publish`, `can_publish` and `ask_probe` belong to one thread, the
+    learner's; lesson_bell wakes it. Call `warm_up` once per process first.
     """
 
     def __init__(
@@ -143,8 +144,7 @@ class Planner:
     def publish(self, lesson: Lesson) -> bool:
         """Decide by what was learned from the next decision on, without disturbing this one.
 
-        False, and nothing, while no decision has gone by what was published last: try again later.
-        Its costs are those of the sizes of the profile in force, else nothing is done either.
+        False, and nothing, unless `can_publish` and its costs are of the sizes of the profile.
         """
         with self._lock:
             has_its_shape = [np.shape(each) for each in lesson.cost] == [
@@ -154,6 +154,11 @@ class Planner:
                 return False
             self._lesson = lesson
             return True
+
+    @property
+    def can_publish(self) -> bool:
+        """Whether a decision has gone by what was published last: else try again later."""
+        return has_room(self._inputs.learned)
 
     def set_draft_plans(self, words: npt.NDArray[np.int64]) -> None:
         """Have drafts be as long as DraftLength.plan_words says from the next decision on."""
@@ -180,7 +185,7 @@ class Planner:
         """A snapshot; single numbers are exact, their sum may be one step apart."""
         counters = self._state.counters
         return PlannerCounters(
-            num_decisions=int(counters[state_words.NUM_DECISIONS]),
+            num_decisions=self.num_decisions,
             num_missed_requests=int(counters[state_words.NUM_MISSED]),
             num_torn_reads=int(counters[state_words.NUM_TORN]),
             num_invalid_requests=int(counters[state_words.NUM_INVALID]),
@@ -198,6 +203,11 @@ class Planner:
     def newest_failure(self) -> PolicyFailure | None:
         """Of a policy; None: none has failed."""
         return self._failures.newest
+
+    @property
+    def num_decisions(self) -> int:
+        """Decisions made so far."""
+        return int(self._state.counters[state_words.NUM_DECISIONS])
 
     @property
     def last_step_id(self) -> int:

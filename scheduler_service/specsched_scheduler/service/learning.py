@@ -28,9 +28,9 @@ _log = structlog.get_logger(__name__)
 _MIN_INTERVAL_S = 0.05
 """The report ring holds 128 steps: more than twice what the fastest executor does meanwhile."""
 _SHORT_INTERVAL_S, _LONG_INTERVAL_S = 0.25, 1.0
-"""Between two wake-ups where the planner does not ring, after one that changed decisions, or while
-the load is new, and after some that did not. What a wake-up costs is shared by the steps that came
-since the last one."""
+"""Between two wake-ups where the planner does not ring: after one that changed decisions, or that
+brought steps of a load that is new, and after some that did not. What a wake-up costs is shared by
+the steps that came since the last one."""
 _REST_PER_WORK = 99.0
 """Time after a fit, in the CPU time that it took, before the next one: a hundredth of a core, which
 the target's steps may need, and of the interpreter that the event loop needs too."""
@@ -61,6 +61,8 @@ class LearningThread:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._next_fit_s = 0.0
+        self._num_decided = 0
+        self._has_unfitted = False
         self._must_publish = True
         self._told: Calibration | None = None
 
@@ -144,41 +146,55 @@ class LearningThread:
         interval_s = _SHORT_INTERVAL_S
         while not self._stopping.wait(_MIN_INTERVAL_S):
             self._planner.lesson_bell.wait(interval_s - _MIN_INTERVAL_S)
-            before = self._decided_by()
+            before, has_come = self._decided_by(), False
             try:
                 with self._lock:
-                    self._follow()
+                    has_come = self._follow()
             except Exception:  # noqa: BLE001 - deciding goes on without learning
                 _log.exception("learning failed, it goes on frozen")
                 self._learner.is_frozen = True
             longer_s = min(2.0 * interval_s, _LONG_INTERVAL_S)
-            is_quiet = self._decided_by() == before and not self._learner.draft_length.is_load_new
+            is_load_new = has_come and self._learner.draft_length.is_load_new
+            is_quiet = self._decided_by() == before and not is_load_new
             interval_s = longer_s if is_quiet else _SHORT_INTERVAL_S
 
     def _decided_by(self) -> tuple[DraftLengthPlan, int]:
         """What changes when decisions come to be made otherwise."""
         return self._learner.draft_length.plan, self.num_publications
 
-    def _follow(self) -> None:
+    def _follow(self) -> bool:
+        """Learn from what came, if anything did, and publish what is due; whether anything came."""
+        num_before, self._num_decided = self._num_decided, self._planner.num_decisions
         # Reports first: the confidences of their drafts were seen before they were written.
         steps = self._planner.drain_reports()
-        self.on_reports(steps)
         drafted = self._planner.drain_confidences()
-        if steps.words.size or drafted.source_step_id.size:
-            self._learner.observe(steps, drafted)
-            self._planner.set_draft_plans(self._learner.draft_length.plan_words())
-        self._tell_followed(steps, drafted)
-        if time.monotonic() >= self._next_fit_s:
-            began_s = time.thread_time()
-            self._must_publish |= self._learner.update()
-            worked_s = time.thread_time() - began_s
-            self._next_fit_s = time.monotonic() + worked_s * _REST_PER_WORK
-        if self._must_publish:
+        has_come = bool(
+            steps.words.size or drafted.source_step_id.size or self._num_decided != num_before
+        )
+        if has_come:
+            self._observe(steps, drafted)
+        if self._has_unfitted and time.monotonic() >= self._next_fit_s:
+            self._fit()
+        if self._must_publish and self._planner.can_publish:
             self._publish()
-        probe_rows = self._learner.probe_rows()
-        if probe_rows:
+        if has_come and (probe_rows := self._learner.probe_rows()):
             self._planner.ask_probe(probe_rows)
             self.num_probes += 1
+        return has_come
+
+    def _observe(self, steps: FinishedSteps, drafted: DraftedSteps) -> None:
+        self.on_reports(steps)
+        self._learner.observe(steps, drafted)
+        self._planner.set_draft_plans(self._learner.draft_length.plan_words())
+        self._has_unfitted = True
+        self._tell_followed(steps, drafted)
+
+    def _fit(self) -> None:
+        began_s = time.thread_time()
+        self._must_publish |= self._learner.update()
+        self._has_unfitted = False
+        worked_s = time.thread_time() - began_s
+        self._next_fit_s = time.monotonic() + worked_s * _REST_PER_WORK
 
     def _tell_followed(self, steps: FinishedSteps, drafted: DraftedSteps) -> None:
         try:
