@@ -16,12 +16,13 @@ from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.prompts import BenchPrompt
 from specsched_client.bench.report import LoadResult
 from specsched_client.bench.sender import SteadyTimes, Workload
+from specsched_client.bench.server_facts import SchedulerFacts
 from specsched_client.bench.session import Variant
 from specsched_client.bench.steady import Window
 from specsched_client.bench.summary import RoundResult
 from specsched_client.bench.sweep.plan import SweepPlan
 from specsched_client.bench.sweep.run import Sweep, judge_rounds
-from specsched_client.bench.sweep.state import SweepState
+from specsched_client.bench.sweep.state import FinishedRepeat, SweepState
 from specsched_client.bench.sweep.verdict import Verdict
 from specsched_protocol.v1 import scheduler_pb2
 
@@ -308,6 +309,24 @@ def test_other_servers_and_settings_are_refused_by_name(tmp_path: Path) -> None:
         SweepState.open(file, IDENTITY, NAMES).__enter__()
 
 
+def test_a_sweep_against_other_policies_is_another_sweep(tmp_path: Path) -> None:
+    facts = SchedulerFacts("1", "off", ("off", "ratio", "throughput"), None, "cpu", "dspark", 3)
+
+    def open_state(**options: Any) -> None:
+        asked = plan(**options)
+        variants = asked.variants(3)
+        names = [variant.name for variant in variants]
+        identity = asked.identity(variants, [], facts)
+        with SweepState.open(tmp_path / "state.jsonl", identity, names) as state:
+            state.add(FinishedRepeat(ClosedLoop(1), state.num_repeats, {}, 1))
+
+    open_state(against=("off", "ratio"))
+    with pytest.raises(InvalidRequestError, match=r"another sweep: variants is .*'ratio'"):
+        open_state(against=("off", "fixed(1)"))
+    with pytest.raises(InvalidRequestError, match="another sweep: variants is"):
+        open_state()
+
+
 @pytest.mark.parametrize(
     "foreign", ["notes without an end", '{"precious": 1}\nnotes', "a\nb", '{"format": 1']
 )
@@ -389,9 +408,15 @@ def test_variants_are_none_fixed_and_the_schedule() -> None:
     names = [variant.name for variant in plan(baseline_target="plain").variants(3)]
     assert names == ["off", "none", "fixed(1)", "fixed(2)", "fixed(3)", "throughput"]
     assert [variant.name for variant in plan(fixed=(2,)).variants(3)][1] == "fixed(2)"
-    json.dumps(plan().settings())
     compared = plan(against=("ratio", "fixed(1)")).variants(3)
     assert [variant.name for variant in compared] == ["ratio", "fixed(1)", "throughput"]
+
+
+def test_a_report_tells_what_was_compared_with_what() -> None:
+    asked = plan(fixed=(2,), baseline_target="plain")
+    settings = json.loads(json.dumps(asked.settings(asked.variants(3))))
+    assert settings["policy"] == "throughput"
+    assert settings["against"] == ["off", "none", "fixed(2)"]
 
 
 @pytest.mark.parametrize(

@@ -186,13 +186,14 @@ class SweepPlan:
             variants.insert(1, Variant(BASELINE, self.baseline_target, is_scheduled=False))
         return tuple(variants)
 
-    def settings(self) -> dict[str, Any]:
-        """What a report tells of it."""
+    def settings(self, variants: Sequence[Variant]) -> dict[str, Any]:
+        """What a report tells of it. variants: as of `variants`, the schedule last."""
         return {
             **self._work(),
             "prompts": self.prompt_file,
             "concurrency": list(self.concurrency),
             "policy": self.policy,
+            "against": [variant.name for variant in variants[:-1]],
             "half_width": self.half_width,
             "min_repeats": self.min_repeats,
             "max_repeats": self.max_repeats,

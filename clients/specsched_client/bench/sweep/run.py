@@ -61,7 +61,7 @@ async def run_sweep(
             f" that there are stay in {state_file.parent}, and the same command goes on"
         )
     verdicts = [judge_rounds(plan, each.rounds) for each in results]
-    report = Report(command, plan.settings(), executors, scheduler, results)
+    report = Report(command, plan.settings(variants), executors, scheduler, results)
     measured = [each.load for each in results]
     missing = [load for load in plan.loads() if load not in measured]
     return SweepReport(report, verdicts, plan.half_width, missing)
