@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
-from specsched_client.cli._exit_codes import ExitCode
 from specsched_client.cli._main import app
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.telemetry.catalogue import CATALOGUE as EXECUTOR_METRICS
+from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.metrics import Metric
 from specsched_protocol.settings import ProcessSettings, Settings
 from specsched_scheduler.config import SchedulerConfig

@@ -8,10 +8,10 @@ import click
 import pytest
 import typer
 from pydantic import Field
-from specsched_client.cli._exit_codes import ExitCode
 from specsched_client.cli._main import app
 from specsched_client.cli.doctor.findings import Code
 from specsched_executor.config import ExecutorConfig
+from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.settings import Settings
 from specsched_scheduler.config import SchedulerConfig
 from typer.testing import CliRunner

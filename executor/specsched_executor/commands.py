@@ -6,6 +6,7 @@ import importlib.util
 import sys
 
 from specsched_protocol.ending import EndSignal, end_process
+from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.settings import settings_command
 
@@ -14,7 +15,6 @@ from specsched_executor.config import ExecutorConfig
 
 __all__ = ["executor"]
 
-_MISSING_PACKAGE = 5
 _MISSING_TORCH = (
     "error: the executor needs torch, which is not installed: pip install 'specsched[executor]'"
 )
@@ -27,7 +27,7 @@ def run(config: ExecutorConfig) -> int:
     """
     if importlib.util.find_spec("torch") is None:
         print(_MISSING_TORCH, file=sys.stderr)  # noqa: T201 - before there is a log
-        return _MISSING_PACKAGE
+        return ExitCode.MISSING_PACKAGE
     configure_logging(config.log_level, config.log_format)
     if config.device != "cuda":
         start_anew_with_settings()

@@ -7,7 +7,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
-from specsched_protocol.settings import ProcessSettings
+from specsched_protocol.settings import MissingPackageError, ProcessSettings
 
 __all__ = ["TracingConfig"]
 
@@ -46,7 +46,7 @@ class TracingConfig(ProcessSettings):
         if parts.scheme not in {"http", "https"} or not parts.hostname or not has_port:
             raise ValueError("accepted: http://HOST:PORT or https://HOST:PORT")
         if not _can_export():
-            raise ValueError("needs OpenTelemetry: pip install 'specsched[otel]'")
+            raise MissingPackageError("needs OpenTelemetry: pip install 'specsched[otel]'")
         return endpoint
 
     @model_validator(mode="after")

@@ -18,12 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from .exit_codes import ExitCode
 from .logs import LogFormat, LogLevel
 from .run_dir import default_run_dir
 
 __all__ = [
     "ENV_PREFIX",
     "ConfigError",
+    "MissingPackageError",
     "ProcessSettings",
     "Settings",
     "accepted_bounds",
@@ -34,11 +36,13 @@ __all__ = [
 
 ENV_PREFIX = "SPECSCHED_"
 
-_USAGE_EXIT_CODE = 2
-
 
 class ConfigError(ValueError):
     """Options that cannot be used; the message names each value and what is accepted."""
+
+
+class MissingPackageError(ConfigError):
+    """An option needs a package that is not installed; the message says how to get it."""
 
 
 class Settings(BaseModel):
@@ -83,7 +87,8 @@ def load_settings(
     """Combine flags (None: not given) with the environment and the defaults, in this order.
 
     Raises ConfigError naming every offending option, its value and what is accepted; a variable
-    with the prefix of `settings` that is no option of it is an error too.
+    with the prefix of `settings` that is no option of it is an error too. Where nothing else is
+    wrong than that packages are missing, it is a MissingPackageError.
     """
     variables = {settings.env_name(field): field for field in settings.model_fields}
     _refuse_unknown_variables(settings, variables, environ)
@@ -94,8 +99,10 @@ def load_settings(
     try:
         return settings(**given)
     except ValidationError as error:
-        lines = [_describe(detail, settings) for detail in error.errors(include_url=False)]
-        raise ConfigError("; ".join(lines)) from None
+        details = error.errors(include_url=False)
+        lines = [_describe(detail, settings) for detail in details]
+        is_missing = all(map(_is_missing_package, details))
+        raise (MissingPackageError if is_missing else ConfigError)("; ".join(lines)) from None
 
 
 def settings_command(
@@ -104,7 +111,7 @@ def settings_command(
     """Make a typer command function with one flag per field of `settings`.
 
     It loads the settings, calls `run` with them and exits with its result; a ConfigError is printed
-    to stderr and exits with 2.
+    to stderr and exits with 2, a MissingPackageError with 5.
     """
 
     def command(**flags: object) -> None:
@@ -112,7 +119,9 @@ def settings_command(
             loaded = load_settings(settings, flags)
         except ConfigError as error:
             typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(_USAGE_EXIT_CODE) from None
+            is_missing = isinstance(error, MissingPackageError)
+            code = ExitCode.MISSING_PACKAGE if is_missing else ExitCode.BAD_INPUT
+            raise typer.Exit(code) from None
         raise typer.Exit(run(loaded))
 
     parameters = [
@@ -169,6 +178,10 @@ def _describe(detail: ErrorDetails, settings: type[Settings]) -> str:
     given = detail["input"]
     given = str(given) if isinstance(given, PurePath) else given
     return f"{name} = {given!r} ({source}): {reason[:1].lower()}{reason[1:]}{accepted}"
+
+
+def _is_missing_package(detail: ErrorDetails) -> bool:
+    return isinstance(detail.get("ctx", {}).get("error"), MissingPackageError)
 
 
 def accepted_bounds(field: FieldInfo) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 from specsched_protocol.console import to_stdout
+from specsched_protocol.exit_codes import ExitCode
 
 from specsched_scheduler.decision.calibration import GREEDY, NUM_CLASSES
 from specsched_scheduler.learning.calibration.observations import Observations
@@ -26,9 +27,6 @@ from specsched_scheduler.learning.errors import TraceError
 from specsched_scheduler.learning.trace import read_trace
 
 __all__ = ["SamplingClass", "calibrate"]
-
-_USAGE_EXIT_CODE = 2
-_MISSING_EXIT_CODE = 5
 
 
 class SamplingClass(enum.StrEnum):
@@ -90,7 +88,7 @@ def _read(traces: list[Path], is_greedy: bool | None) -> dict[int, Observations]
     return parts
 
 
-def _fail(message: str, code: int = _USAGE_EXIT_CODE) -> None:
+def _fail(message: str, code: int = ExitCode.BAD_INPUT) -> None:
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(code)
 
@@ -103,7 +101,7 @@ def _plot(fits: dict[str, TraceFit], path: Path) -> None:
     try:
         from specsched_scheduler.learning.diagrams import plot_reliability
     except ModuleNotFoundError as error:
-        _fail(f"--plot needs {error.name}: pip install 'specsched[plot]'", _MISSING_EXIT_CODE)
+        _fail(f"--plot needs {error.name}: pip install 'specsched[plot]'", ExitCode.MISSING_PACKAGE)
     try:
         plot_reliability(fits, path)
     except ValueError as error:  # matplotlib names the formats that it can write

@@ -7,6 +7,7 @@ import contextlib
 
 import structlog
 from specsched_protocol.ending import EndSignal, end_process
+from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.http.listeners import HttpListenError
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.run_dir import RunDir, RunDirError
@@ -44,8 +45,8 @@ def run(config: SchedulerConfig) -> int:
         WarmUpError,
     ) as error:
         _log.error("cannot start", reason=str(error))
-        return 2
-    return 0
+        return ExitCode.BAD_INPUT
+    return ExitCode.OK
 
 
 async def _serve(server: SchedulerServer, end: EndSignal) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from specsched_protocol.http.address import AUTO, OFF, HttpAddress, ProbeAddress
 from specsched_protocol.listening import ListenAddress, ListenOptions
-from specsched_protocol.settings import ProcessSettings
+from specsched_protocol.settings import MissingPackageError, ProcessSettings
 
 from specsched_scheduler.trace_config import TraceConfig
 
@@ -119,7 +119,7 @@ class SchedulerConfig(ProcessSettings, ListenOptions):
         if self.trace_dir is None and limits:
             raise ValueError(f"{', '.join(sorted(limits))} has no effect without trace_dir")
         if self.trace_dir is not None and importlib.util.find_spec("pyarrow") is None:
-            raise ValueError("trace_dir needs pyarrow: pip install 'specsched[trace]'")
+            raise MissingPackageError("trace_dir needs pyarrow: pip install 'specsched[trace]'")
         if self.trace_file_bytes * 2 > self.trace_max_bytes:
             raise ValueError(
                 f"trace_file_bytes = {self.trace_file_bytes}: accepted: at most half of"

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 from specsched_protocol.console import to_stdout
+from specsched_protocol.exit_codes import ExitCode
 
 from specsched_scheduler.decision import (
     DecisionError,
@@ -24,8 +25,6 @@ from specsched_scheduler.plan_document import PlanDocument, PlanEntry, read_plan
 
 __all__ = ["plan", "plan_text"]
 
-_FAILED = 1
-_BAD_INPUT = 2
 _MAX_RUNS_SHOWN = 8
 
 
@@ -42,13 +41,13 @@ def plan(
         document = read_plan_document(text)
         outcomes = _decide(document)
     except OSError as error:
-        _fail(f"{file}: {error.strerror}", _BAD_INPUT)
+        _fail(f"{file}: {error.strerror}", ExitCode.BAD_INPUT)
     except UnicodeDecodeError as error:
-        _fail(f"{file}: not UTF-8: {error.reason} at byte {error.start}", _BAD_INPUT)
+        _fail(f"{file}: not UTF-8: {error.reason} at byte {error.start}", ExitCode.BAD_INPUT)
     except PolicyFailedError as error:
-        _fail(f"{file}: {error}", _FAILED)
+        _fail(f"{file}: {error}", ExitCode.FAILED)
     except DecisionError as error:
-        _fail(f"{file}: {error}", _BAD_INPUT)
+        _fail(f"{file}: {error}", ExitCode.BAD_INPUT)
     if as_json:
         typer.echo(_to_json(document, outcomes))
     else:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 
 from specsched_scheduler.calibrate_file import SamplingClass
 
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from specsched_scheduler.trace.oracle.views import Recording
 
 __all__ = ["replay"]
-
-_FAILED = 1
-_BAD_INPUT = 2
-_MISSING_PACKAGE = 5
 
 
 def replay(  # noqa: PLR0917 - options of the command
@@ -85,11 +82,11 @@ def replay(  # noqa: PLR0917 - options of the command
             _require(not any(given), "--cost, --requests and --class are for recorded drafts")
             _replay_steps(trace, built, with_oracle=oracle, steps=steps, as_json=json, plot=plot)
     except (PolicyError, TraceError) as error:
-        _fail(str(error), _BAD_INPUT)
+        _fail(str(error), ExitCode.BAD_INPUT)
     except PolicyFailedError as error:
-        _fail(str(error), _FAILED)
+        _fail(str(error), ExitCode.FAILED)
     except ImportError as error:
-        _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
+        _fail(f"{error}: pip install 'specsched[trace]'", ExitCode.MISSING_PACKAGE)
 
 
 def _replay_steps(
@@ -145,7 +142,7 @@ def _replay_drafts(
 
 def _require(condition: bool, otherwise: str) -> None:
     if not condition:
-        _fail(otherwise, _BAD_INPUT)
+        _fail(otherwise, ExitCode.BAD_INPUT)
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -172,7 +169,7 @@ def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> 
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        _fail(f"{error}: pip install 'specsched[plot]'", _MISSING_PACKAGE)
+        _fail(f"{error}: pip install 'specsched[plot]'", ExitCode.MISSING_PACKAGE)
     figure, (above, below) = plt.subplots(2, sharex=True, figsize=(9, 6))
     ids = [step.step_id for step in replayed]
     for name, label in (("recorded", ", ".join(recorded)), ("new", policy)):

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 
 __all__ = ["trace"]
 
-_BAD_INPUT = 2
-_MISSING_PACKAGE = 5
 
 _T = TypeVar("_T")
 
@@ -136,7 +135,7 @@ def _reader(name: str) -> Callable[..., Any]:
     try:
         from specsched_scheduler.trace import cost_truth, summary
     except ImportError as error:
-        _fail(f"{error}: pip install 'specsched[trace]'", _MISSING_PACKAGE)
+        _fail(f"{error}: pip install 'specsched[trace]'", ExitCode.MISSING_PACKAGE)
     function: Callable[..., Any] = {**vars(summary), **vars(cost_truth)}[name]
     return function
 
@@ -147,7 +146,7 @@ def _read(read: Callable[[], _T]) -> _T:
     try:
         return read()
     except TraceError as error:
-        _fail(str(error), _BAD_INPUT)
+        _fail(str(error), ExitCode.BAD_INPUT)
 
 
 def _fail(message: str, code: int) -> NoReturn:

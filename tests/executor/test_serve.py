@@ -6,13 +6,16 @@ import importlib.util
 import socket
 import subprocess
 import sys
+from typing import NoReturn
 
 import pytest
 from specsched_executor import commands
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import ModelConfig
-from specsched_executor.serve import assembly
+from specsched_executor.serve import assembly, process
 from specsched_executor.serve.sizes import engine_config
+from specsched_protocol.settings import MissingPackageError
+from structlog.testing import capture_logs
 
 from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 
@@ -92,6 +95,18 @@ def test_missing_torch_is_told_with_the_way_to_install_it(monkeypatch, capsys):
     )
     assert commands.run(ExecutorConfig()) == 5
     assert "pip install 'specsched[executor]'" in capsys.readouterr().err
+
+
+def test_a_package_that_is_missing_later_has_the_same_status(monkeypatch):
+    def build(_: ExecutorConfig) -> NoReturn:
+        raise MissingPackageError("device = cuda needs triton")
+
+    monkeypatch.setattr(process, "check_what_is_taken", build)
+    config = ExecutorConfig(http_address="off")
+    with capture_logs() as logs:
+        assert process.serve(config, end=None) == 5
+    (log,) = logs
+    assert (log["event"], log["reason"]) == ("cannot start", "device = cuda needs triton")
 
 
 @pytest.mark.parametrize(

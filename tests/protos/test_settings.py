@@ -10,6 +10,7 @@ import typer
 from pydantic import Field, ValidationError, field_validator
 from specsched_protocol.settings import (
     ConfigError,
+    MissingPackageError,
     ProcessSettings,
     Settings,
     load_settings,
@@ -24,6 +25,14 @@ class Oven(ProcessSettings):
     degrees: int = Field(180, ge=50, le=250, description="How hot")
     mode: Literal["fan", "grill"] = Field("fan", description="How")
     light: bool = Field(True, description="Whether to see")
+    pizza: bool = Field(False, description="Whether to bake one")
+
+    @field_validator("pizza")
+    @classmethod
+    def _check_pizza(cls, pizza: bool) -> bool:
+        if pizza:
+            raise MissingPackageError("needs cheese: pip install cheese")
+        return pizza
 
 
 class Shop(Settings):
@@ -105,6 +114,15 @@ def test_command_refuses_without_running():
     assert result.exit_code == 2
     assert seen == []
     assert "degrees = 9000" in result.stderr
+
+
+def test_a_missing_package_has_a_status_of_its_own_unless_more_is_wrong():
+    result, seen = _invoke("--pizza")
+    assert (result.exit_code, seen) == (5, [])
+    assert "pip install cheese" in result.stderr
+    result, seen = _invoke("--pizza", "--degrees", "9000")
+    assert (result.exit_code, seen) == (2, [])
+    assert "pip install cheese" in result.stderr
 
 
 def test_help_names_options_variables_and_defaults():

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 
-from specsched_client.cli._exit_codes import ExitCode
 from specsched_client.cli._options import (
     DEFAULT_TARGET,
     JsonOption,

@@ -1,19 +1,8 @@
-"""What the exit status of `specsched` says."""
+"""What the exit status of `specsched` says of an error of the client."""
 
 from __future__ import annotations
 
-import enum
-
-
-class ExitCode(enum.IntEnum):
-    """Documented in the help of the command; typer adds 130 for an interrupt."""
-
-    OK = 0
-    FAILED = 1
-    BAD_INPUT = 2
-    UNREACHABLE = 3
-    TIMED_OUT = 4
-    MISSING_PACKAGE = 5
+from specsched_protocol.exit_codes import ExitCode
 
 
 def exit_code_of(error: Exception) -> ExitCode:

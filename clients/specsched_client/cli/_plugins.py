@@ -12,9 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 from typer.core import TyperGroup
-
-from specsched_client.cli._exit_codes import ExitCode
 
 GROUP: Final = "specsched.commands"
 

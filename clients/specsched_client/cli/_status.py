@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 
-from specsched_client.cli._exit_codes import ExitCode
 from specsched_client.cli._options import (
     DEFAULT_TARGET,
     JsonOption,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 
 __all__ = ["evaluate"]
 
-_MISSING_PACKAGE = 5
 _MISSING_TORCH = "evaluating needs torch, which is not installed: pip install 'specsched[executor]'"
 
 evaluate = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -54,11 +54,11 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Answer prompts with the target and tell how many drafts it accepted."""
     if importlib.util.find_spec("torch") is None:
-        _fail(_MISSING_TORCH, _MISSING_PACKAGE)
+        _fail(_MISSING_TORCH, ExitCode.MISSING_PACKAGE)
     if diagram is not None and importlib.util.find_spec("matplotlib") is None:
         _fail(
             "--diagram needs matplotlib, which is not installed: pip install 'specsched[plot]'",
-            _MISSING_PACKAGE,
+            ExitCode.MISSING_PACKAGE,
         )
     from specsched_executor.core import RequestError
     from specsched_executor.evaluation.calibration_file import CalibrationFile
@@ -101,6 +101,6 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
             typer.echo(line)
 
 
-def _fail(reason: str, status: int = 2) -> None:
+def _fail(reason: str, status: int = ExitCode.BAD_INPUT) -> None:
     typer.echo(f"error: {reason}", err=True)
     raise typer.Exit(status)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 import torch
+from specsched_protocol.settings import MissingPackageError
 
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.gpu_facts import MIN_CAPABILITY, GpuFacts, find_gpu
@@ -21,7 +22,7 @@ def choose_device(
     """`config` with the device it means on this machine: "cpu" or "cuda".
 
     A GPU too old for the kernels is left alone, with a warning. Raises ValueError where cuda is
-    asked for and there is no GPU or no Triton.
+    asked for and there is no GPU, MissingPackageError where there is no Triton.
     """
     if config.device == "cpu":
         return config
@@ -33,7 +34,7 @@ def choose_device(
                 " auto or cpu"
             )
         if not gpu.has_triton:
-            raise ValueError(
+            raise MissingPackageError(
                 "device = cuda needs triton, which is not installed: pip install 'specsched[gpu]'"
             )
     device = "cuda" if gpu is not None and _can_run(gpu) else "cpu"

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 
 import structlog
 from specsched_protocol.ending import EndSignal
+from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.http.listeners import HttpListenError, Listeners
 from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.sd_notify import Notifier, feed_watchdog
+from specsched_protocol.settings import MissingPackageError
 from specsched_protocol.start_marks import marked_as_starting
 from specsched_protocol.tcp import TcpAddress
 
@@ -36,9 +38,6 @@ _log = structlog.get_logger(__name__)
 
 _FrontEnd = Gateway | FrontEndProcess | FrontEnds
 
-_CANNOT_START = 2
-_FAILED = 1
-
 
 def serve(config: ExecutorConfig, end: EndSignal) -> int:
     """Serve until `end` comes, then drain; return the process's exit status.
@@ -53,7 +52,8 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
         *(NotReadyError, RunDirError, ValueError),
     ) as error:
         _log.error("cannot start", reason=str(error))
-        return _CANNOT_START
+        is_missing = isinstance(error, MissingPackageError)
+        return ExitCode.MISSING_PACKAGE if is_missing else ExitCode.BAD_INPUT
     _log.info("stopped")
     return status
 
@@ -143,7 +143,7 @@ async def _run(
         notifier.stopping("the engine or the front end failed")
         # Nothing can be served any more: say so, and leave the restart to whoever supervises.
         await gateway.stop(grace_s=0)
-        return _FAILED
+        return ExitCode.FAILED
     notifier.stopping("lets running requests end")
     await _drain(gateway, executor, config.drain_timeout_s)
     return 0

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from specsched_protocol.exit_codes import ExitCode
 
 __all__ = ["train"]
 
-_MISSING_PACKAGE = 5
 _MISSING_TORCH = "training needs torch, which is not installed: pip install 'specsched[executor]'"
 
 train = typer.Typer(
@@ -68,7 +68,7 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Generate text with the target and train a DSpark drafter on it (arXiv 2607.05147)."""
     if importlib.util.find_spec("torch") is None:
-        _fail(_MISSING_TORCH, _MISSING_PACKAGE)
+        _fail(_MISSING_TORCH, ExitCode.MISSING_PACKAGE)
     from specsched_executor.model import ModelLoadError
     from specsched_executor.tokenizer import TokenizerError
     from specsched_executor.training.entry import run_training
@@ -127,7 +127,7 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _fail(reason: str, status: int = 2) -> None:
+def _fail(reason: str, status: int = ExitCode.BAD_INPUT) -> None:
     typer.echo(f"error: {reason}", err=True)
     raise typer.Exit(status)
 

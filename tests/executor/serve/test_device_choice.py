@@ -6,6 +6,7 @@ import pytest
 import torch
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.serve.device_choice import GpuFacts, choose_device, find_gpu
+from specsched_protocol.settings import MissingPackageError
 from structlog.testing import capture_logs
 
 HOPPER = GpuFacts("NVIDIA H200", (9, 0), has_triton=True)
@@ -53,7 +54,7 @@ def test_a_missing_triton_is_told_with_the_way_to_install_it():
     chosen, (log,) = choose(BARE, device="auto")
     assert chosen.device == "cpu"
     assert log["remedy"] == "pip install 'specsched[gpu]'"
-    with pytest.raises(ValueError, match=r"needs triton.*pip install 'specsched\[gpu\]'"):
+    with pytest.raises(MissingPackageError, match=r"needs triton.*pip install 'specsched\[gpu\]'"):
         choose(BARE, device="cuda")
 
 

@@ -32,7 +32,7 @@ from specsched_executor.gateway import GatewayConfig, build_server
 from specsched_executor.tracing import open_telemetry, open_tracer
 from specsched_executor.tracing.open_telemetry import OpenTelemetryTracer
 from specsched_executor.tracing_config import TracingConfig
-from specsched_protocol.settings import ConfigError, load_settings
+from specsched_protocol.settings import ConfigError, MissingPackageError, load_settings
 
 from tests.executor.engine.tiny import SilentTransport, TableTarget, config, random_table
 from tests.executor.gateway.fakes import MODEL, FakeEngine, WordTokenizer, eventually
@@ -294,5 +294,5 @@ def test_without_opentelemetry_the_option_says_what_to_install(monkeypatch, miss
     for name in [each for each in sys.modules if each == missing or each.startswith(f"{missing}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ConfigError, match=re.escape("pip install 'specsched[otel]'")):
+    with pytest.raises(MissingPackageError, match=re.escape("pip install 'specsched[otel]'")):
         load_settings(TracingConfig, {"otlp_endpoint": "http://127.0.0.1:4317"}, {})
