@@ -116,6 +116,13 @@ class ExecutorConfig(ListenConfig, TracingConfig):
     profile_dir: Path | None = Field(
         None, description="Folder that keeps measured costs for the next start; none: measure anew"
     )
+    compile_wait_s: float = Field(
+        600.0,
+        ge=0,
+        le=3600,
+        description="Time that schedulers of the run directory get to compile, before steps are"
+        " measured on a CPU; beside them they would seem too dear",
+    )
     stall_after_s: float = Field(
         120.0,
         ge=5,
@@ -197,8 +204,17 @@ class ExecutorConfig(ListenConfig, TracingConfig):
             )
         if self.scheduler == "off" and "profile" in given and self.profile != "off":
             raise ValueError("profile has no effect with scheduler = off: drop one of them")
-        if self.profile_dir and "off" in {self.effective_scheduler, self.profile}:
-            raise ValueError("profile_dir has no effect where nothing is profiled: drop it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_options_of_profile(self) -> Self:
+        for name in ("profile_dir", "compile_wait_s"):
+            if name in self.model_fields_set and "off" in {self.effective_scheduler, self.profile}:
+                raise ValueError(f"{name} has no effect where nothing is profiled: drop it")
+        if "compile_wait_s" in self.model_fields_set:
+            for name, value in (("scheduler", "in-process"), ("device", "cuda")):
+                if getattr(self, name) == value:
+                    raise ValueError(f"compile_wait_s has no effect with {name} = {value}: drop it")
         return self
 
     @model_validator(mode="after")

@@ -50,6 +50,9 @@ def test_bad_option_names_value_and_accepted_range(flags, named):
         {"scheduler": "off", "profile_dir": "/tmp/x"},
         {"profile": "off", "profile_dir": "/tmp/x"},
         {"drafter": "none", "profile_dir": "/tmp/x"},
+        {"profile": "off", "compile_wait_s": 9},
+        {"scheduler": "in-process", "compile_wait_s": 9},
+        {"device": "cuda", "compile_wait_s": 9},
     ],
 )
 def test_option_that_cannot_take_effect_is_an_error(flags):

@@ -155,7 +155,7 @@ def _measure(
     mark: str,
 ) -> CostProfile:
     if parts is None and config.effective_scheduler == "auto":
-        let_schedulers_compile(RunDir.open(config.run_dir))
+        let_schedulers_compile(RunDir.open(config.run_dir), config.compile_wait_s)
     on_device = parts is not None and parts.host_drafter is None
     # One of its own: what it keeps of made-up requests is no part of those that come.
     drafter = None if on_device else build_drafter(config, loaded, sizes)
