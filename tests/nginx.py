@@ -42,7 +42,7 @@ def nginx(folder: Path, text: str, replaced: Mapping[str, str], port: int) -> It
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _accepts(port: int) -> bool:

@@ -275,7 +275,7 @@ def test_the_idle_image_answers_probes_with_a_schedulers_arguments() -> None:
         assert asked == {"/livez": 200, "/readyz": 200, "/metrics": 200, "/other": 404}
     finally:
         idle.terminate()
-        assert idle.wait(20) == 0
+        assert idle.wait(60) == 0
 
 
 def ask(port: int, path: str) -> int:

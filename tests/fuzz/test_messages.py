@@ -23,7 +23,7 @@ from specsched_scheduler.service import SchedulerServer
 
 from tests.executor.attach.scripted_scheduler import READY, ScriptedScheduler, welcome
 from tests.executor.attach.support import FACTS, FAST, eventually
-from tests.scheduler_service.service.support import STEEP_COST, make_step
+from tests.scheduler_service.service.support import STEEP_COST, TIMEOUT_S, make_step
 
 SECONDS = float(os.environ.get("SPECSCHED_FUZZ_SECONDS", "1.5"))
 SEED = int(os.environ.get("SPECSCHED_FUZZ_SEED", str(time.time_ns() % 1_000_000)))
@@ -97,25 +97,21 @@ async def test_scheduler_goes_on_after_mutated_messages(tmp_path):
     task = asyncio.create_task(server.serve())
     rng = random.Random(SEED)
     async with grpc.aio.insecure_channel(f"unix:{server.socket_path}") as channel:
-        await asyncio.wait_for(channel.channel_ready(), 60)
+        await asyncio.wait_for(channel.channel_ready(), TIMEOUT_S)
         await asyncio.wait_for(_attach(channel, [hello_bytes()]), 240)  # warm by then
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             data = [hello_bytes(), *(each.SerializeToString() for each in MESSAGES)]
             victim = rng.randrange(len(data))
             data[victim] = mutated(rng, data[victim])
-            await asyncio.wait_for(_attach(channel, data), 20)
+            await asyncio.wait_for(_attach(channel, data), TIMEOUT_S)
         # A sound one is welcomed as ever, and nothing is left of the others.
-        assert await asyncio.wait_for(_attach(channel, [hello_bytes()]), 20), SEED
-        status = await _status(channel)
-        for _ in range(200):
-            if not status.attachments:
-                break
-            await asyncio.sleep(0.02)
-            status = await _status(channel)
-        assert not status.attachments, SEED
+        assert await asyncio.wait_for(_attach(channel, [hello_bytes()]), TIMEOUT_S), SEED
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await _status(channel)).attachments:
+                await asyncio.sleep(0.02)
     server.stop()
-    await asyncio.wait_for(task, 30)
+    await asyncio.wait_for(task, TIMEOUT_S)
 
 
 def hello_bytes() -> bytes:

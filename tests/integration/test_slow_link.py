@@ -167,13 +167,16 @@ def _scheduler(run_dir: Path, options: list[str], namespace: Namespace) -> Sched
 
 
 def prompt_round(rig: Rig) -> Round:
-    """A round without delay in which most plans come in time, as they do where the machine is not
-    busy with other tests; else the last of several."""
-    for _ in range(8):
-        found = rig.ask()
-        if found.on_time >= 0.8:
-            break
-    return found
+    """A round without delay in which most plans come in time: the first such one, since a machine
+    that is busy with other tests has others."""
+    rounds: list[Round] = []
+
+    def is_prompt() -> bool:
+        rounds.append(rig.ask())
+        return rounds[-1].on_time >= 0.8
+
+    wait_until(is_prompt, timeout_s=240)
+    return rounds[-1]
 
 
 def test_plans_on_time_fall_with_the_delay_and_nothing_else_changes(rig: Rig) -> None:
@@ -182,12 +185,12 @@ def test_plans_on_time_fall_with_the_delay_and_nothing_else_changes(rig: Rig) ->
     step_ms = 1e3 * prompt.seconds / MAX_TOKENS
     middling = rig.ask(delay_ms=step_ms / 2)
     hopeless = rig.ask(delay_ms=FAR_TOO_SLOW_MS)
-    assert prompt.on_time >= 0.8
     assert hopeless.on_time <= 0.02
-    assert hopeless.on_time <= middling.on_time <= prompt.on_time
+    assert hopeless.on_time <= middling.on_time
     assert set(hopeless.fallbacks) == {"late"}, "the scheduler stays attached"
-    # Had it waited for a single plan per token, this would be minutes.
-    assert hopeless.seconds < MAX_TOKENS * FAR_TOO_SLOW_MS / 1e3 / 4
+    # A step that waited for its plan would take as long as the trip there and back.
+    trips_s = hopeless.fallbacks["late"] * 2 * FAR_TOO_SLOW_MS / 1e3
+    assert hopeless.seconds < trips_s / 2
 
 
 def test_lost_packets_make_plans_late_and_no_more(rig: Rig) -> None:

@@ -139,7 +139,7 @@ GOOD = struct.Struct("<8sI32s")
 def test_a_malformed_request_is_told_why(server: HandoffServer, packet: bytes, reason: str):
     server.offer(make_descriptors())
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
-        peer.settimeout(5)
+        peer.settimeout(60)
         peer.connect(os.fspath(server.path))
         peer.send(packet)
         data, fds, _, _ = socket.recv_fds(peer, 256, 3)
@@ -151,7 +151,7 @@ def test_a_malformed_request_is_told_why(server: HandoffServer, packet: bytes, r
 def test_silent_peers_neither_block_others_nor_stay(server: HandoffServer):
     peers = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(4)]
     for peer in peers:
-        peer.settimeout(5)
+        peer.settimeout(60)
         peer.connect(os.fspath(server.path))
     assert_still_serves(server)
     for peer in peers:
@@ -170,7 +170,7 @@ def test_descriptors_sent_along_with_a_request_are_not_kept(server: HandoffServe
     before = len(os.listdir("/proc/self/fd"))
     read_end, write_end = os.pipe()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
-        peer.settimeout(5)
+        peer.settimeout(60)
         peer.connect(os.fspath(server.path))
         socket.send_fds(peer, [b"x"], [write_end])
         assert b"request has 1 bytes" in peer.recv(256)

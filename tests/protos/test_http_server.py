@@ -125,7 +125,7 @@ async def test_an_open_stream_does_not_hold_the_end_up(server):
     url = f"http://127.0.0.1:{server.port}/events"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         await response.content.readline()
-        await asyncio.wait_for(server.stop(), 20)
+        await asyncio.wait_for(server.stop(), 60)
         with contextlib.suppress(aiohttp.ClientError):
             while await response.content.read(1 << 16):
                 pass

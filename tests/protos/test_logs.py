@@ -90,7 +90,9 @@ importlib.import_module(sys.argv[1])
 import grpc.aio
 
 async def main():
+    has_come = asyncio.Event()
     async def wait(request, context):
+        has_come.set()
         await asyncio.sleep(60)
     calls = {"C": grpc.unary_unary_rpc_method_handler(wait)}
     server = grpc.aio.server()
@@ -99,8 +101,7 @@ async def main():
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = asyncio.ensure_future(channel.unary_unary("/a.B/C")(b""))
-        await channel.channel_ready()
-        await asyncio.sleep(0.1)
+        await has_come.wait()
         await server.stop(None)
         try:
             await call

@@ -16,6 +16,8 @@ from specsched_protocol.shm import create_lane_region
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+TIMEOUT_S = 60.0
+
 FAST = AttachConfig(
     poll_ms=10,
     heartbeat_ms=20,
@@ -91,12 +93,12 @@ class RecordingLanes:
     def wait_for(self, *calls: tuple[str, int | None]) -> None:
         """Wait until exactly `calls` were made so far."""
         with self.changed:
-            made = self.changed.wait_for(lambda: len(self.calls) >= len(calls), 5)
+            made = self.changed.wait_for(lambda: len(self.calls) >= len(calls), TIMEOUT_S)
             assert made, self.calls
             assert self.calls[: len(calls)] == list(calls)
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+def eventually(condition: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "not true in time"

@@ -21,7 +21,7 @@ from tests.executor.attach.scripted_scheduler import (
     sound,
     welcome,
 )
-from tests.executor.attach.support import FACTS, eventually
+from tests.executor.attach.support import FACTS, TIMEOUT_S, eventually
 
 
 def test_first_ready_scheduler_becomes_active(run_dir, lanes, attacher):
@@ -250,7 +250,7 @@ def test_policy_change_heartbeats_and_cost_updates_flow(run_dir, lanes, attacher
     def script(hello, requests, context):
         yield welcome(hello)
         yield READY
-        changing.wait(5)
+        changing.wait(TIMEOUT_S)
         yield pb.AttachResponse(heartbeat=pb.SchedulerHeartbeat(policy_failures=failures))
         spec = plan_pb2.PolicySpec(name="fixed", parameters={"k": 3})
         yield pb.AttachResponse(policy_changed=pb.PolicyChanged(policy=spec))

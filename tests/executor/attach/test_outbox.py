@@ -14,6 +14,7 @@ from specsched_protocol.shm import RegionShape
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
+from tests.executor.attach.support import TIMEOUT_S
 from tests.protos.builders import make_report, make_request, make_rows
 
 
@@ -66,14 +67,14 @@ def test_a_waiting_reader_is_woken_by_each_kind_of_news(transport, lane):
     reader = threading.Thread(target=read)
     reader.start()
     outbox.put(heartbeat(1))
-    assert arrived.acquire(timeout=5)
+    assert arrived.acquire(timeout=TIMEOUT_S)
     outbox.follow(lane)
     transport.publish(make_rows(1), make_request(3))
-    assert arrived.acquire(timeout=5)
+    assert arrived.acquire(timeout=TIMEOUT_S)
     transport.report(make_report(1))  # rings nothing: sent by and by
-    assert arrived.acquire(timeout=5)
+    assert arrived.acquire(timeout=TIMEOUT_S)
     outbox.close()
-    reader.join(5)
+    reader.join(TIMEOUT_S)
     assert not reader.is_alive()
     kinds = [message.WhichOneof("message") for message in received]
     assert kinds == ["heartbeat", "steps", "steps"]

@@ -65,7 +65,7 @@ class Ends:
         """All that was sent is carried out afterwards."""
         self.is_closed = True
         self.theirs.close()
-        assert self._ended.wait(20)
+        assert self._ended.wait(60)
         self._orders.close()
 
 

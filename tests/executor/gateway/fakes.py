@@ -209,7 +209,7 @@ def at_a_distance(
     finally:
         remote.close()
         theirs.close()
-        assert ended.wait(20)
+        assert ended.wait(60)
         orders.close()
 
 

@@ -28,7 +28,16 @@ from specsched_scheduler.planner import (
 )
 
 from tests.protos.builders import make_report, make_request, make_rows
-from tests.scheduler_service.planner.rig import FLAT, OFF, STEEP, THROUGHPUT, K, Rig, wait_until
+from tests.scheduler_service.planner.rig import (
+    FLAT,
+    OFF,
+    STEEP,
+    THROUGHPUT,
+    TIMEOUT_S,
+    K,
+    Rig,
+    wait_until,
+)
 
 
 def test_flat_cost_verifies_all_and_steep_cost_nothing(rig: Rig):
@@ -356,7 +365,7 @@ def test_a_planner_that_hangs_is_silent(rig: Rig):
     planner = rig.attach(PolicySelection(9, PolicyCode.PYTHON, decide=hang))
     wait_until(lambda: planner.silent_s < 0.05)
     rig.transport.publish(make_rows(5), make_request(7))
-    assert entered.wait(20)
+    assert entered.wait(TIMEOUT_S)
     try:
         silent_s = planner.silent_s
         wait_until(lambda: planner.silent_s > silent_s + 0.3)

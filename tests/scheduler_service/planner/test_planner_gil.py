@@ -66,5 +66,5 @@ def test_the_same_wait_is_in_vain_for_a_policy_in_python(rig: Rig):
 
     rig.attach(PolicySelection(0, PolicyCode.PYTHON, decide=decide))
     is_answered_under_the_gil(rig, 2, 1)
-    assert is_called.wait(20)
+    assert is_called.wait(60)
     assert not is_answered_under_the_gil(rig, 3, MANY_TRIES // 30)

@@ -11,7 +11,7 @@ from specsched_scheduler.config import SchedulerConfig
 from specsched_scheduler.policies import build_policy
 from specsched_scheduler.service import SchedulerServer
 
-from tests.scheduler_service.service.support import Scheduler, SharedMemoryExecutor
+from tests.scheduler_service.service.support import TIMEOUT_S, Scheduler, SharedMemoryExecutor
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def start(run_dir) -> AsyncIterator[Callable[..., Awaitable[Scheduler]]]:
         channel = grpc.aio.insecure_channel(f"unix:{server.socket_path}")
         scheduler = Scheduler(server, task, channel, SchedulerServiceStub(channel))
         running.append(scheduler)
-        await asyncio.wait_for(channel.channel_ready(), 10)
+        await asyncio.wait_for(channel.channel_ready(), TIMEOUT_S)
         return scheduler
 
     yield start_one

@@ -23,7 +23,7 @@ from specsched_scheduler.service import SchedulerServer
 
 NUM_REQUESTS = 3
 MAX_DRAFT_TOKENS = 4
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 # Twelve more rows cost what 5 tokens bring: worth it for sure drafts only.
 STEEP_COST = plan_pb2.CostModel(

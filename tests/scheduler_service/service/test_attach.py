@@ -15,6 +15,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from tests.scheduler_service.service.support import (
     MAX_DRAFT_TOKENS,
     NUM_REQUESTS,
+    TIMEOUT_S,
     AttachCall,
     SharedMemoryExecutor,
 )
@@ -22,8 +23,8 @@ from tests.scheduler_service.service.support import (
 ALL_DRAFTS = NUM_REQUESTS * MAX_DRAFT_TOKENS
 
 
-async def _until(condition, timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
+async def _until(condition) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
         while not await condition():
             await asyncio.sleep(0.01)
 
@@ -98,10 +99,10 @@ async def test_decisions_can_be_watched(scheduler, executor):
     async with executor.attached(scheduler):
         await executor.decide()
         watch = scheduler.stub.WatchDecisions(pb.WatchDecisionsRequest(max_per_second=1000))
-        await asyncio.wait_for(watch.initial_metadata(), 10)
+        await asyncio.wait_for(watch.initial_metadata(), TIMEOUT_S)
         await scheduler.set_policy("fixed", k=1)
         decision = await executor.decide()
-        response = await asyncio.wait_for(watch.read(), 10)
+        response = await asyncio.wait_for(watch.read(), TIMEOUT_S)
         watch.cancel()
     assert response.boot_id == executor.transport.boot_id
     assert response.decision.step_id == decision.step_id
