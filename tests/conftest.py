@@ -23,6 +23,8 @@ if WORKER:
     # The other workers want the other cores: here and in the processes that tests start.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # An executor whose user chose leaves the allocator as it is, instead of starting once more.
+    os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has its background jobs ignore Ctrl-C; programs under test would inherit that.

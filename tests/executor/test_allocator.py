@@ -36,15 +36,20 @@ class Starts:
         (self._modules / "sitecustomize.py").write_text(AT_EACH_START % VARIABLE)
 
     def of(self, *arguments: str, tunables: str | None = None) -> list[dict]:
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        path = os.pathsep.join([str(self._modules), *filter(None, [environment.get("PYTHONPATH")])])
-        environment |= {"PYTHONPATH": path, "STARTS": str(self._file)}
+        path = os.pathsep.join([str(self._modules), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "STARTS": str(self._file)}
         if tunables is not None:
             environment[VARIABLE] = tunables
         process = subprocess.Popen([sys.executable, *arguments], env=environment)
         self.status = process.wait(120)
         starts = [json.loads(line) for line in self._file.read_text().splitlines()]
         return [each for each in starts if each["pid"] == process.pid]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workers of the suite have in their environment is for other tests."""
+    monkeypatch.delenv(VARIABLE, raising=False)
 
 
 @pytest.fixture

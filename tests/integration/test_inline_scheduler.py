@@ -1,4 +1,7 @@
-"""A real executor with schedulers over mutual TLS: steps on the stream; strangers are refused."""
+"""A real executor with schedulers over mutual TLS: steps on the stream; strangers are refused.
+
+The model is tiny and random.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,12 @@ from tests.integration.processes import (
     start_scheduler,
     wait_until,
 )
+from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 
 pytestmark = pytest.mark.slow
 
 GREEDY = Sampling(temperature=0.0, max_tokens=48, ignore_eos=True)
-QUESTION = [{"role": "user", "content": "Repeat this line ten times: the cat sat on the mat."}]
+QUESTION = "one two three one two three one two"
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         targets = [
             f"localhost:{each.events('listening')[0]['tcp_port']}" for each in (friend, stranger)
         ]
-        options = ["--transport", "inline"]
+        model = write_tiny_checkpoint(directory / "tiny")
+        options = ["--model", str(model), "--transport", "inline"]
         for target in targets:
             options += ["--scheduler-target", target]
         options += ["--scheduler-tls-ca", str(files.ca)]
@@ -76,8 +81,13 @@ def test_plans_come_on_the_stream_and_every_end_says_so(rig: Rig) -> None:
     attached = rig.executor.wait_until_attached()
     assert (attached["scheduler"], attached["transport"]) == (rig.friend_target, "inline")
     with Client(rig.executor.target) as client:
-        client.generate(QUESTION, GREEDY, timeout_s=120)
-        assert client.step_counters().counters.num_planned_steps > 0
+
+        def planned() -> bool:
+            """A busy machine may have the few plans of one answer come late."""
+            client.generate(QUESTION, GREEDY, timeout_s=120)
+            return client.step_counters().counters.num_planned_steps > 0
+
+        wait_until(planned)
         (scheduler,) = client.schedulers().schedulers
     assert (scheduler.target, scheduler.active) == (rig.friend_target, True)
     assert scheduler.transport == pb.TRANSPORT_INLINE

@@ -30,7 +30,7 @@ from tests.integration.processes import (
 pytestmark = pytest.mark.slow
 
 NUM_KILLS = 3
-GREEDY = Sampling(temperature=0.0, max_tokens=48, ignore_eos=True)
+GREEDY = Sampling(temperature=0.0, max_tokens=32, ignore_eos=True)
 # They repeat themselves, so that prompt lookup has something to propose.
 QUESTIONS = (
     "Count from 1 to 30, one number per line.",

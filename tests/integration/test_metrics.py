@@ -1,4 +1,7 @@
-"""Metrics of two real processes at work: they agree with what the processes say over gRPC."""
+"""Metrics of two real processes at work: they agree with what the processes say over gRPC.
+
+The model is tiny and random.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from tests.integration.processes import (
     start_scheduler,
     wait_until,
 )
+from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 from tests.telemetry.promtool import fired
 
 PROMPT = "One, two, three, four. One, two, three, four. One, two,"
@@ -35,10 +39,11 @@ Values = dict[tuple[str, ...], float]
 def processes(tmp_path_factory) -> Iterator[tuple[SchedulerProcess, ExecutorProcess]]:
     run_dir = tmp_path_factory.mktemp("metrics")
     run_dir.chmod(0o700)
+    model = write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
     with ExitStack() as stack:
         scheduler = stack.enter_context(start_scheduler(run_dir))
         executor = stack.enter_context(
-            start_executor(run_dir, "--probe-address", "127.0.0.1:0", "--drafter", "ngram")
+            start_executor(run_dir, "--model", str(model), "--probe-address", "127.0.0.1:0")
         )
         executor.wait_until_attached()
         yield scheduler, executor

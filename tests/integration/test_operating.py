@@ -39,6 +39,7 @@ from tests.integration.tiny_checkpoint import write_tiny_checkpoint
 pytestmark = pytest.mark.slow
 
 SPECSCHED = str(Path(sys.executable).with_name("specsched"))
+PAUSE_S = 0.1
 PROMPT = "counting 1 2 3 4 counting 1 2 3"
 
 
@@ -124,13 +125,13 @@ def pair(
 
 @contextlib.contextmanager
 def load(target: str) -> Iterator[None]:
-    """Two requests in flight all the time."""
+    """Two clients that ask until the end, and pause for as long as an answer takes or longer."""
     stop = threading.Event()
     sampling = Sampling(temperature=0.0, max_tokens=64, ignore_eos=True)
 
     def ask() -> None:
         with Client(target) as client:
-            while not stop.is_set():
+            while not stop.wait(PAUSE_S):
                 client.generate(PROMPT, sampling, timeout_s=60)
 
     threads = [threading.Thread(target=ask) for _ in range(2)]

@@ -140,7 +140,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with _link() as link, ExitStack() as stack:
         far = link.far
         client_files = authority.issue("executor", "executor.example")
-        options = [*QUICK_EXECUTOR_OPTIONS, "--profile", "quick"]
+        options = [*QUICK_EXECUTOR_OPTIONS, "--profile", "off"]
         options += ["--scheduler-target", f"{far.address}:{PORT}"]
         options += _tls("scheduler-tls-", client_files, "ca", "cert", "key")
         with ExecutorProcess(directory / "near", *options, prefix=link.near.prefix) as executor:

@@ -131,7 +131,7 @@ def send_chat(
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExecutorProcess]:
     run_dir = tmp_path_factory.mktemp("run")
     run_dir.chmod(0o700)
-    with start_executor(run_dir, "--served-model-name", MODEL) as process:
+    with start_executor(run_dir, "--served-model-name", MODEL, profile="off") as process:
         yield process
 
 
