@@ -23,7 +23,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 START_TIMEOUT_S = 240.0
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 60.0
 
 # The smallest real set-up: room for a few short requests.
 QUICK_EXECUTOR_OPTIONS = ("--max-num-seqs", "4", "--max-context-tokens", "512")

@@ -264,7 +264,7 @@ def test_a_client_that_leaves_frees_the_executor(smg: SmgProcess, client: Client
     assert client.server_info().active_requests == 1
     response.close()
     connection.close()
-    wait_until(lambda: client.server_info().active_requests == 0, timeout_s=10)
+    wait_until(lambda: client.server_info().active_requests == 0, timeout_s=60)
 
 
 def test_smg_sees_the_executor_as_healthy(smg: SmgProcess, executor: ExecutorProcess) -> None:
