@@ -195,7 +195,7 @@ def start_executor(run_dir: Path, *options: str, profile: str | None = "quick") 
 
 
 def wait_until(
-    condition: Callable[[], bool], *, timeout_s: float = 30.0, interval_s: float = 0.02
+    condition: Callable[[], bool], *, timeout_s: float = 60.0, interval_s: float = 0.02
 ) -> None:
     """Poll until `condition` holds; raises TimeoutError."""
     deadline = time.monotonic() + timeout_s

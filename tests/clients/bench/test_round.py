@@ -92,7 +92,7 @@ async def test_nobody_there_ends_the_round() -> None:
         port = gateway.port
     async with AsyncClient(f"127.0.0.1:{port}") as client:
         with pytest.raises(ConnectionFailedError):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await run_round(client, ClosedLoop(2), work(4))
 
 

@@ -111,7 +111,7 @@ async def test_where_the_engine_ends_all_that_waits_for_it_is_told() -> None:
         while not any(isinstance(each, Ask) for each in await asyncio.to_thread(ours.receive)):
             pass
         ours.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await ended.wait()
             with pytest.raises(NotServingError, match="the engine's process has ended"):
                 await asking

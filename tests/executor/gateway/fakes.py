@@ -233,7 +233,7 @@ def serving_in_thread(engine: FakeEngine, schedulers: AttachedSchedulers = nobod
 
 async def eventually(probe: Callable[[], _T | None]) -> _T:
     """Wait for a condition that other threads or peers bring about."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (result := probe()):
             await asyncio.sleep(0.002)
     return result

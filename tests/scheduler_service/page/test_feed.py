@@ -9,7 +9,7 @@ import threading
 import pytest
 from specsched_scheduler.page.feed import MAX_LISTENERS, Feed, TooManyListenersError
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Looks:

@@ -23,7 +23,7 @@ from yarl import URL
 
 from tests.scheduler_service.telemetry.driving import DrivenExecutor, driven, telemetry
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
 STATIC = Path(specsched_scheduler.page.__file__).parent / "static"
 

@@ -113,7 +113,7 @@ async def test_decisions_can_be_watched(scheduler, executor):
 async def test_heartbeats_tell_the_newest_step(scheduler, executor):
     async with executor.attached(scheduler) as stream:
         decision = await executor.decide()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while (await stream.receive("heartbeat")).last_step_id != decision.step_id:
                 pass
 

@@ -23,7 +23,7 @@ from tests.scheduler_service.service.support import STEEP_COST, AttachCall
 async def test_health_says_serving_only_once_everything_is_warmed(start, executor, monkeypatch):
     await asyncio.to_thread(server_module.warm_up)  # the attachment below relies on it
     may_finish = threading.Event()
-    monkeypatch.setattr(server_module, "warm_up", lambda: may_finish.wait(10))
+    monkeypatch.setattr(server_module, "warm_up", lambda: may_finish.wait(60))
     scheduler = await start()
     assert await scheduler.health() == HealthCheckResponse.NOT_SERVING
     assert await scheduler.health(SERVICE_NAME) == HealthCheckResponse.NOT_SERVING
@@ -63,7 +63,7 @@ async def test_a_long_warm_up_is_told_again_and_again_and_so_is_its_end(start, m
     monkeypatch.setattr(server_module, "_TELL_AGAIN_S", 0.01)
     with capture_logs() as logs:
         scheduler = await start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while sum(line["event"] == "still compiling" for line in logs) < 2:
                 await asyncio.sleep(0.01)
         await asyncio.wait_for(scheduler.stop(), 30)
@@ -172,7 +172,7 @@ async def test_calls_beyond_the_limit_are_refused_and_the_others_go_on(start, mo
         await scheduler.status()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     watching.pop().cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 assert await scheduler.status()

@@ -39,7 +39,7 @@ async def test_not_ready_before_it_serves_nor_while_it_ends(start, monkeypatch):
 
 
 async def until_ready(scheduler) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await get(scheduler, "/readyz") != (200, "ready\n"):
             await asyncio.sleep(0.05)
 
