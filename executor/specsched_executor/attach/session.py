@@ -104,8 +104,9 @@ class AttachSession:
             ("grpc.enable_retries", 0),
         ]
         self._outbox.put(pb.AttachRequest(hello=self._hello()))
+        timeout_s = self._config.handshake_timeout_ms / 1e3
         timer = threading.Timer(
-            self._config.handshake_timeout_ms / 1e3, self.cancel, ["it was not ready in time"]
+            timeout_s, self.cancel, [f"it was not ready within {timeout_s:g} s"]
         )
         timer.daemon = True
         with self._connect(options) as channel:

@@ -141,7 +141,7 @@ def _never_ready(hello, requests, context):
     ("script", "reason"),
     [
         (_refuse, "FAILED_PRECONDITION: the executor speaks 1..1, I speak 2..3"),
-        (_never_ready, "it was not ready in time"),
+        (_never_ready, "it was not ready within 0.5 s"),
         (lambda h, r, c: iter([READY]), "it sent Ready out of turn"),
         (lambda h, r, c: iter([welcome(h), welcome(h)]), "it sent a second Welcome"),
         (
