@@ -41,12 +41,14 @@ class Backbone:
             make_linear.dtype,
         )
 
-    def add_context(self, features: torch.Tensor, rows: NewRows, cache: DraftCache) -> None:
-        """Store keys and values of new context tokens; features: float32 [n, L * hidden]."""
+    def add_context(self, rows: NewRows, cache: DraftCache) -> None:
+        """Store keys and values of new context tokens."""
+        if not len(rows.features):
+            return
         config = self._config
-        fused = self._norm(self._weights.fuse(features), self._weights.context_norm)
+        fused = self._norm(self._weights.fuse(rows.features.float()), self._weights.context_norm)
         heads = self._weights.context(fused).view(
-            len(features), config.num_layers, 2, config.num_kv_heads, config.head_dim
+            len(rows.features), config.num_layers, 2, config.num_kv_heads, config.head_dim
         )
         for index, layer in enumerate(self._weights.layers):
             key, value = heads[:, index, 0].contiguous(), heads[:, index, 1].contiguous()

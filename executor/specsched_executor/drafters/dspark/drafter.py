@@ -8,13 +8,15 @@ import torch
 from specsched_executor.core import DraftInput, DraftOutput
 from specsched_executor.drafters.dspark._errors import DrafterCheckpointError
 from specsched_executor.drafters.dspark.backbone import Backbone
-from specsched_executor.drafters.dspark.cache import DraftCache
+from specsched_executor.drafters.dspark.cache import DraftCache, NewRows
 from specsched_executor.drafters.dspark.checkpoint import DSparkCheckpoint
 from specsched_executor.drafters.dspark.heads import DrawKeys, SequentialHeads
 from specsched_executor.model.decoder import DecoderModel
 from specsched_executor.model.linear import LinearFactory, LinearLayout
 
 __all__ = ["DSparkDrafter", "check_fit"]
+
+_MAX_ROWS_AT_ONCE = 256
 
 
 class DSparkDrafter:
@@ -51,7 +53,7 @@ class DSparkDrafter:
         self._backbone = Backbone(checkpoint, embedding, in_target_dtype)
         self._heads = SequentialHeads(checkpoint, lm_head, in_target_dtype)
         context = max_context_tokens or target.config.max_context_tokens
-        self._cache = DraftCache(config, num_slots, context)
+        self._cache = DraftCache(config, num_slots, context, in_target_dtype.dtype)
         self._no_token_ids = torch.zeros(num_slots, max_draft_tokens, dtype=torch.int64)
         self._no_confidence = torch.full((num_slots, max_draft_tokens), torch.nan)
 
@@ -78,9 +80,9 @@ class DSparkDrafter:
         confidence = torch.full((num_requests, k), torch.nan)
         limits = inputs.max_draft_tokens.clamp(max=k)
         wanting = torch.nonzero(limits > 0)[:, 0]
-        self._write_pending()
         num_tokens = int(limits.max())
         slot_ids = inputs.slot_ids[wanting]
+        self._write(self._cache.unwritten(slot_ids))
         anchors = torch.tensor([int(inputs.histories[row][-1]) for row in wanting.tolist()])
         hidden = self._backbone.run(anchors, slot_ids, self._cache)
         keys = DrawKeys(
@@ -113,27 +115,25 @@ class DSparkDrafter:
         """Give back the slot's pages."""
         self._cache.release(slot_id)
 
+    @torch.inference_mode()
     def _take_in(self, inputs: DraftInput) -> None:
         """Keep the features of new context rows: to project them in every step would cost one that
         drafts nothing a twentieth of its time, and many rows at once take hardly longer."""
         if inputs.feature_start_loc is None:
             return
-        counts = np.diff(inputs.feature_start_loc.numpy())
-        pending, num_new = self._cache.pending, int(counts.sum())
-        if len(pending) + num_new > pending.max_rows:
-            self._write_pending()
-        if num_new:
-            self._cache.append(inputs.slot_ids, counts, inputs.features)
-        if len(pending) >= pending.max_rows:
-            self._write_pending()
+        num_new = np.diff(inputs.feature_start_loc.numpy())
+        if self._cache.can_keep(inputs.slot_ids, num_new):
+            self._cache.keep(inputs.slot_ids, num_new, inputs.features)
+        else:
+            self._write(self._cache.unwritten(inputs.slot_ids))
+            self._write(self._cache.append(inputs.slot_ids, num_new, inputs.features))
 
-    @torch.inference_mode()
-    def _write_pending(self) -> None:
-        if len(self._cache.pending):
-            features, rows = self._cache.pending.take(self.feature_layers)
-            if not len(features):
-                return
-            self._backbone.add_context(features.float(), rows, self._cache)
+    def _write(self, rows: NewRows) -> None:
+        """In batches: what is in between stays in the processor's caches, and there are few sizes
+        of them to compile for."""
+        parts = (rows.features, rows.positions, rows.slots)
+        for part in zip(*(torch.split(each, _MAX_ROWS_AT_ONCE) for each in parts), strict=True):
+            self._backbone.add_context(NewRows(*part), self._cache)
 
 
 def check_fit(checkpoint: DSparkCheckpoint, target: DecoderModel, max_draft_tokens: int) -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from specsched_executor.core import DraftInput
-from specsched_executor.drafters.dspark import DrafterCheckpointError, DSparkDrafter
+from specsched_executor.drafters.dspark import DrafterCheckpointError, DSparkDrafter, cache
+from specsched_executor.drafters.dspark import drafter as drafter_module
 from specsched_executor.model import load_model
 from specsched_executor.training.network import BlockInputs, TrainableDrafter
 
@@ -84,7 +85,7 @@ def expected_greedy(checkpoint, history, features):
 @pytest.mark.parametrize("qk_norm", [True, False])
 def test_serves_what_was_trained(target, window, qk_norm):
     checkpoint, drafter = make_drafter(target, window=window, qk_norm=qk_norm)
-    cases = [random_request(seed, n) for seed, n in ((1, 3), (2, 23), (3, 24), (4, 70))]
+    cases = [random_request(seed, n) for seed, n in ((1, 3), (2, 23), (3, 24), (4, 150))]
     output = drafter.draft(
         inputs([(slot, history, new) for slot, (history, new) in enumerate(cases)])
     )
@@ -160,13 +161,27 @@ def test_length_zero_takes_the_context_in(target):
     assert torch.equal(output.token_ids, expected.token_ids)
 
 
+def written_rows(drafter, monkeypatch):
+    """Appended to by each batch of rows that the drafter projects: how many."""
+    counts = []
+    add_context = drafter._backbone.add_context
+
+    def counting(rows, cache):
+        counts.append(len(rows.positions))
+        add_context(rows, cache)
+
+    monkeypatch.setattr(drafter._backbone, "add_context", counting)
+    return counts
+
+
 @pytest.mark.parametrize("window", [None, 24])
-def test_a_pause_changes_no_draft(target, window):
-    """Context taken in while nobody drafts, more than is kept waiting, beside requests that end."""
+def test_a_pause_changes_no_draft(target, window, monkeypatch):
+    """Context taken in while nobody drafts, more than is kept, beside requests that end."""
+    monkeypatch.setattr(cache, "_MAX_UNWRITTEN_TOKENS", 64)
     checkpoint, pausing = make_drafter(target, window=window)
     _, drafting = make_drafter(target, window=window)
-    pausing._cache.pending.max_rows = 128
-    history, features = random_request(7, 150)
+    written = written_rows(pausing, monkeypatch)
+    history, features = random_request(7, 153)
     for step in range(50):
         rows = (0, history[: 3 * step + 4], features[3 * step : 3 * step + 3])
         beside = (1 + step % 2, *random_request(200 + step, 3))
@@ -175,32 +190,56 @@ def test_a_pause_changes_no_draft(target, window):
             drafter.draft(requests)
             if step % 5 == 4:
                 drafter.release(beside[0])
-        assert len(pausing._cache.pending) <= pausing._cache.pending.max_rows
-        assert len(drafting._cache.pending) == 0
+    assert bool(written) == (window is None)
     last = inputs([(0, history, features[150:])])
     expected = drafting.draft(last)
     output = pausing.draft(last)
+    assert window in (None, sum(written))
     assert torch.equal(output.token_ids, expected.token_ids)
     torch.testing.assert_close(output.confidence, expected.confidence, rtol=1e-4, atol=1e-5)
     tokens, _ = expected_greedy(checkpoint, history, features)
     assert output.token_ids[0].tolist() == tokens
 
 
-def test_what_a_released_request_left_waiting_is_never_written(target):
-    """Its pages are another's by then."""
-    _, used = make_drafter(target)
-    _, fresh = make_drafter(target)
+def test_only_who_is_drafted_for_is_written(target, monkeypatch):
+    _, drafter = make_drafter(target, window=24)
+    written = written_rows(drafter, monkeypatch)
+    requests = [(slot, *random_request(slot, 10 + slot)) for slot in range(3)]
+    drafter.draft(inputs(requests, limits=[0, K, 0]))
+    assert written == [11]
+    history, features = requests[2][1:]
+    _, fresh = make_drafter(target, window=24)
+    later = drafter.draft(inputs([(2, history, features[:0])]))
+    assert written == [11, 12]
+    expected = fresh.draft(inputs([(2, history, features)]))
+    assert torch.equal(later.token_ids, expected.token_ids)
+    assert torch.equal(later.confidence, expected.confidence)
+
+
+def test_many_rows_are_written_a_batch_at_a_time(target, monkeypatch):
+    _, drafter = make_drafter(target)
+    history, features = random_request(5, 150)
+    expected = drafter.draft(inputs([(0, history, features)]))
+    _, other = make_drafter(target)
+    monkeypatch.setattr(drafter_module, "_MAX_ROWS_AT_ONCE", 64)
+    written = written_rows(other, monkeypatch)
+    output = other.draft(inputs([(0, history, features)]))
+    assert [count for count in written if count] == [64, 64, 22]
+    assert torch.equal(output.token_ids, expected.token_ids)
+    torch.testing.assert_close(output.confidence, expected.confidence, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 24])
+def test_what_a_released_request_left_unwritten_is_never_written(target, window, monkeypatch):
+    _, used = make_drafter(target, window=window)
+    _, fresh = make_drafter(target, window=window)
     used.draft(inputs([(0, *random_request(1, 40))], limits=[0]))
     used.release(0)
-    pages = set(used._cache._free_pages[-3:])
-    history, features = random_request(2, 40)
-    used.draft(inputs([(1, history, features[:20])], limits=[0]))
-    assert pages & set(used._cache._pages_of[1])
-    later = inputs([(1, history, features[20:])])
-    whole = inputs([(1, history, features)])
-    torch.testing.assert_close(
-        used.draft(later).confidence, fresh.draft(whole).confidence, rtol=1e-4, atol=1e-5
-    )
+    written = written_rows(used, monkeypatch)
+    history, features = random_request(2, 12)
+    later = inputs([(0, history, features)])
+    assert torch.equal(used.draft(later).confidence, fresh.draft(later).confidence)
+    assert written == [12]
 
 
 def test_drafts_are_drawn_from_the_distribution_that_is_kept(target):
