@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["NO_CAP", "DecisionFlags", "Feature", "ModelState", "PolicyCode"]
+__all__ = [
+    "NO_CAP",
+    "SPEED_POLICIES",
+    "DecisionFlags",
+    "Feature",
+    "ModelState",
+    "PolicyCode",
+]
 
 NO_CAP = 0xFFFF_FFFF
 """A `max_budget` or `max_verify_len` that does not bind."""
@@ -65,3 +72,9 @@ class PolicyCode(enum.IntEnum):
     THRESHOLD = 5
     OFF = 6
     SLO = 7
+
+
+SPEED_POLICIES = (int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO))
+"""Those that look for the most tokens per time that drafts can bring: prefill is charged to nobody,
+survivals are anticipated, and of few requests less than all drafts has to be clearly better. Plain
+integers, which numba inlines; enum members it would look up."""

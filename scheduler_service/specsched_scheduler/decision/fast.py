@@ -35,6 +35,7 @@ from specsched_scheduler.decision._price import (
 from specsched_scheduler.decision._search import search_budget
 from specsched_scheduler.decision.codes import (
     NO_CAP,
+    SPEED_POLICIES,
     DecisionFlags,
     Feature,
     ModelState,
@@ -47,7 +48,6 @@ from specsched_scheduler.decision.workspace import RunningMean, Workspace
 __all__ = ["StepPlan", "decide_step"]
 
 # Numba inlines module integers; enum members it would look up.
-THROUGHPUT = int(PolicyCode.THROUGHPUT)
 GREEDY_CAUSAL = int(PolicyCode.GREEDY_CAUSAL)
 FIXED = int(PolicyCode.FIXED)
 THRESHOLD = int(PolicyCode.THRESHOLD)
@@ -118,7 +118,7 @@ def _search(  # noqa: PLR0917 - nopython code has no keywords worth their cost
     workspace: Workspace,
 ) -> Any:
     """The choice of a policy that maximises the ratio."""
-    is_wary = policy_code in (THROUGHPUT, SLO) and 0 < num_sampling <= FEW_REQUESTS
+    is_wary = policy_code in SPEED_POLICIES and 0 < num_sampling <= FEW_REQUESTS
     if policy_code != GREEDY_CAUSAL and not is_wary:
         return search_budget(objective, num_gains, reach, workspace)
     order_all(workspace, num_gains, objective.max_weight)
@@ -187,7 +187,7 @@ def decide_step(
     batch = summarise_batch(step)
     threshold = policy.parameter if policy.code == THRESHOLD else np.inf
     gains = collect_gains(step, cap, threshold, policy.left_out, prior, workspace)
-    leaves_out = policy.code in (THROUGHPUT, SLO)
+    leaves_out = policy.code in SPEED_POLICIES
     num_left_out = step.num_prefill_tokens if leaves_out else 0
     objective = _objective_of(policy, table, batch, step, num_left_out)
     whole_step = _objective_of(policy, table, batch, step, 0)

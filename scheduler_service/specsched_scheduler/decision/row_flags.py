@@ -6,13 +6,19 @@ from typing import Any
 
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.codes import DecisionFlags, Feature, PolicyCode
+from specsched_scheduler.decision.codes import (
+    SPEED_POLICIES,
+    DecisionFlags,
+    Feature,
+    PolicyCode,
+)
 from specsched_scheduler.decision.step import PolicyRule
 
 __all__ = ["row_flags"]
 
 # Numba inlines module integers; enum members it would look up.
-THROUGHPUT, RATIO, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO), int(PolicyCode.SLO)
+SLO = int(PolicyCode.SLO)
+FILLING = (*SPEED_POLICIES, int(PolicyCode.RATIO))
 FILL = int(Feature.FILL)
 ROWS_BOUND, FILL_SIZE = int(DecisionFlags.ROWS_BOUND), int(DecisionFlags.FILL_SIZE)
 
@@ -22,5 +28,5 @@ def row_flags(rule: PolicyRule) -> Any:
     """DecisionFlags of a policy: a bound on the step is one on its rows; where tokens are
     weighed against time, rows that take none are used."""
     flags = ROWS_BOUND if rule.code == SLO else 0
-    fills = rule.code in (THROUGHPUT, RATIO, SLO) and not rule.left_out & FILL
+    fills = rule.code in FILLING and not rule.left_out & FILL
     return flags | FILL_SIZE if fills else flags

@@ -19,7 +19,7 @@ from specsched_protocol.shm.plan_arrays import (
 
 from specsched_scheduler.decision.anticipation import anticipate_rows
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate_rows
-from specsched_scheduler.decision.codes import DecisionFlags, Feature, PolicyCode
+from specsched_scheduler.decision.codes import SPEED_POLICIES, DecisionFlags, Feature, PolicyCode
 from specsched_scheduler.decision.draft_length import nearest_load, next_draft_tokens, unpack_plan
 from specsched_scheduler.decision.step import PolicyRule, StepPlan
 from specsched_scheduler.planner import _state as state_words
@@ -38,7 +38,6 @@ __all__ = [
 
 _FIXED = int(PolicyCode.FIXED)
 _THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
-_SLO = int(PolicyCode.SLO)
 _ANTICIPATION = int(Feature.ANTICIPATION)
 _CAPPED = int(DecisionFlags.CAPPED)
 _PROBE = int(DecisionFlags.PROBE)
@@ -93,7 +92,7 @@ def calibrated(calibration: Any, state: Any) -> Any:
 def anticipated(rule: Any, pull: Any, confidence: Any, state: Any) -> Any:
     """Confidences of the step in `state`, made to tell of the drafts that follow them; policies
     other than ours, and those that leave it out, take those given."""
-    if rule.code not in (_THROUGHPUT, _SLO) or rule.left_out & _ANTICIPATION:
+    if rule.code not in SPEED_POLICIES or rule.left_out & _ANTICIPATION:
         return confidence
     request, num_sampling = state.request, 0
     for row in range(request.fixed[NUM_REQUESTS]):

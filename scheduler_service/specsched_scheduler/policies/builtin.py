@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from specsched_scheduler.decision.codes import NO_CAP, Feature, PolicyCode
+from specsched_scheduler.decision.codes import NO_CAP, SPEED_POLICIES, Feature, PolicyCode
 from specsched_scheduler.decision.cost import FEW_REQUESTS, LEAD_ALONE
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.reference import StepView
@@ -19,7 +19,6 @@ from specsched_scheduler.policies.features import FEATURES, left_out
 __all__ = ["BUILT_IN", "BuiltIn"]
 
 _MS_PER_SECOND = 1e3
-_WARY = (PolicyCode.THROUGHPUT, PolicyCode.SLO)
 _FAIRNESS = Parameter("fairness", default=0.0, minimum=0.0, maximum=4.0, is_quiet=True)
 
 
@@ -34,14 +33,14 @@ def _fastest(
     """The first maximum of the ratio. num_left_out: prefill rows charged to nobody. max_budget:
     None for the step's reach. Searches the whole staircase: it has more than one hump.
 
-    Of a few requests the `_WARY` take all drafts unless less is clearly better, see LEAD_ALONE."""
+    Of a few requests SPEED_POLICIES take all drafts unless less is clearly better: LEAD_ALONE."""
     reach = step.reach if max_budget is None else max_budget
     if rule.left_out & Feature.RANKING:
         cap, budget = step.equal_split(reach, num_left_out)
         return PolicyChoice(budget, max_verify_len=cap)
     ratio = step.ratio(num_left_out)[: reach + 1]
     best = int(np.argmax(ratio))
-    if rule.code in _WARY and 0 < step.num_sampling <= FEW_REQUESTS:
+    if rule.code in SPEED_POLICIES and 0 < step.num_sampling <= FEW_REQUESTS:
         lead = 1.0 + LEAD_ALONE / step.num_sampling
         best = best if ratio[best] > ratio[-1] * lead else len(ratio) - 1
     return PolicyChoice(best)

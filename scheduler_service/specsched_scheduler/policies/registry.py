@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from specsched_scheduler.decision.codes import Feature, PolicyCode
+from specsched_scheduler.decision.codes import SPEED_POLICIES, Feature, PolicyCode
 from specsched_scheduler.decision.errors import PolicyError, PolicyFailedError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.step import PolicyRule
@@ -39,7 +39,7 @@ class BuiltPolicy:
     @property
     def anticipates(self) -> bool:
         """Whether it takes confidences as anticipated: the others take them as they were told."""
-        can = self.rule.code in (PolicyCode.THROUGHPUT, PolicyCode.SLO)
+        can = self.rule.code in SPEED_POLICIES
         return can and not self.rule.left_out & Feature.ANTICIPATION
 
     def decide(self, step: StepView) -> PolicyChoice:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.codes import Feature, PolicyCode
+from specsched_scheduler.decision.codes import SPEED_POLICIES, Feature, PolicyCode
 from specsched_scheduler.decision.step import PolicyRule
 
 __all__ = ["MIN_PROBE_STEPS", "DraftLengthPlan", "next_draft_tokens", "pack_plan", "unpack_plan"]
@@ -16,8 +16,7 @@ MIN_PROBE_STEPS = 2
 """Of a probe the first step teaches nothing: only then does the budget rest on confidences."""
 
 # Numba inlines module integers; enum members it would look up.
-THROUGHPUT, SLO = int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO)
-RATIO, GREEDY_CAUSAL = int(PolicyCode.RATIO), int(PolicyCode.GREEDY_CAUSAL)
+WEIGHING_TIME = (*SPEED_POLICIES, int(PolicyCode.RATIO), int(PolicyCode.GREEDY_CAUSAL))
 FIXED, OFF = int(PolicyCode.FIXED), int(PolicyCode.OFF)
 DRAFT_LENGTH = int(Feature.DRAFT_LENGTH)
 
@@ -59,7 +58,7 @@ def next_draft_tokens(
         return 0
     if rule.code == FIXED:
         return min(np.int64(rule.parameter), max_draft_tokens)
-    weighs_time = rule.code in (THROUGHPUT, RATIO, GREEDY_CAUSAL, SLO)
+    weighs_time = rule.code in WEIGHING_TIME
     if not weighs_time or rule.left_out & DRAFT_LENGTH:
         return max_draft_tokens
     is_probe = plan.probe_period > 0 and step_id % plan.probe_period < plan.probe_steps
