@@ -19,12 +19,16 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Recordings:
-    """Drafts of recorded requests by output position.
+    """Drafts of recorded requests.
 
     confidence: float32 [n, k], NaN where the drafter had nothing to offer. num_drafted: int64 [n],
-    0 there, else k. accepted: int64 [n], of a full draft. row_at: int64 [requests, positions], the
-    step that began at a position or next after it; a shorter answer begins again. domain: int64
-    [requests].
+    0 there, else k. accepted: int64 [n], of a full draft. row_at: int64 [requests, m], by how many
+    steps a request had before if is_by_step, else by its output position; a shorter answer begins
+    again. domain: int64 [requests].
+
+    Steps of a drafter that is served are recorded, one where the last ended, none between. Replayed
+    by position, a step that verified less than they did would end where there is none and take the
+    next one, again and again where that brings little: short drafts would look worse than they are.
     """
 
     confidence: npt.NDArray[np.float32]
@@ -32,6 +36,7 @@ class Recordings:
     accepted: Ints
     row_at: Ints
     domain: Ints
+    is_by_step: bool
 
     @property
     def max_draft_tokens(self) -> int:
@@ -55,7 +60,7 @@ class Recordings:
 
 
 @cache
-def load_recordings(kind: str, num_positions: int = 1024) -> Recordings:
+def load_recordings(kind: str, num_steps: int = 1024) -> Recordings:
     """Answers of the fixtures.
 
     Of a block drafter `sampled` (temperature 1), `greedy`, or `mixed`, as many of each. Of prompt
@@ -65,29 +70,25 @@ def load_recordings(kind: str, num_positions: int = 1024) -> Recordings:
     if kind in ("copy", "greedy copy"):
         with np.load(FIXTURES / "lookup_drafts.npz") as arrays:
             chosen = (arrays["temperature"] == 0.0) | (kind == "copy")
-            return _by_position(arrays, chosen, num_positions)
+            return _by_step(arrays, chosen, num_steps)
     with np.load(FIXTURES / "drafts.npz") as arrays:
         is_sampled = arrays["temperature"] == 1.0
         greedy, sampled = (np.unique(arrays["request"][each]) for each in (~is_sampled, is_sampled))
         some = np.random.default_rng(0).choice(greedy, len(sampled), replace=False)
         is_some = ~is_sampled & np.isin(arrays["request"], some)
         chosen = {"sampled": is_sampled, "greedy": ~is_sampled, "mixed": is_sampled | is_some}[kind]
-        return _by_position(arrays, chosen, num_positions)
+        return _by_step(arrays, chosen, num_steps)
 
 
-def _by_position(
-    arrays: Mapping[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], num_positions: int
+def _by_step(
+    arrays: Mapping[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], num_steps: int
 ) -> Recordings:
     logit, accepted = arrays["conf_logit"][chosen], arrays["accepted"][chosen].astype(np.int64)
     request, domain = arrays["request"][chosen], arrays["domain"][chosen]
     starts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
-    ends = np.append(starts[1:], len(request))
-    rows = np.zeros((len(starts), num_positions), dtype=np.int64)
-    for out, start, end in zip(rows, starts, ends, strict=True):
-        # A step brings its accepted drafts and the bonus token.
-        positions = np.cumsum(accepted[start:end] + 1) - accepted[start:end] - 1
-        asked = np.arange(num_positions) % (positions[-1] + 1)
-        out[:] = start + np.searchsorted(positions, asked)
+    num_recorded = np.diff(np.append(starts, len(request)))
+    rows = starts[:, None] + np.arange(num_steps) % num_recorded[:, None]
     confidence = (1.0 / (1.0 + np.exp(-logit.astype(np.float64)))).astype(np.float32)
     num_drafted = np.isfinite(confidence).sum(axis=1)
-    return Recordings(confidence, num_drafted, accepted, rows, domain[starts].astype(np.int64))
+    of_request = domain[starts].astype(np.int64)
+    return Recordings(confidence, num_drafted, accepted, rows, of_request, is_by_step=True)

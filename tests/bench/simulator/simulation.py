@@ -228,7 +228,7 @@ class Executor:
         slots = self.slots
         decoding = np.flatnonzero(slots.decodes)
         slots.draft_len[:] = 0
-        slots.draft_row[decoding] = slots.rows(decoding)
+        slots.give_drafts(decoding)
         offered = self.workload.recordings.num_drafted[slots.draft_row[decoding]]
         slots.draft_len[decoding] = np.minimum(offered, length)
         slots.was_offered[:] = False

@@ -15,9 +15,9 @@ class Slots:
     """State by slot, [S] each.
 
     request: index among the drawn requests, or NOBODY. waiting_tokens: prompt rows still to run.
-    output: tokens put out. draft_row, draft_len: the drafts present; was_offered: whether one was
-    asked for. started_ms: of the first token. finished: (request, ms per token) of those that
-    ended.
+    output: tokens put out. num_drafts: how many drafts a request was given. draft_row, draft_len:
+    the drafts present; was_offered: whether one was asked for. started_ms: of the first token.
+    finished: (request, ms per token) of those that ended.
     """
 
     def __init__(self, workload: Workload, requests: Requests) -> None:
@@ -27,6 +27,7 @@ class Slots:
         self.generation = np.zeros(size, dtype=np.int64)
         self.waiting_tokens = np.zeros(size, dtype=np.int64)
         self.output = np.zeros(size, dtype=np.int64)
+        self.num_drafts = np.zeros(size, dtype=np.int64)
         self.draft_row = np.zeros(size, dtype=np.int64)
         self.draft_len = np.zeros(size, dtype=np.int64)
         self.was_offered = np.zeros(size, dtype=bool)
@@ -52,11 +53,14 @@ class Slots:
         )
         return context
 
-    def rows(self, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray:
-        """Recorded drafts that these requests would get now."""
+    def give_drafts(self, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        """Have these requests get the recorded drafts that are theirs now."""
         recordings = self.workload.recordings
+        place = self.num_drafts if recordings.is_by_step else self.output
+        place = place[slots] % recordings.row_at.shape[1]
         recording = self.requests.recording[self.request[slots]]
-        return recordings.row_at[recording, self.output[slots]]
+        self.draft_row[slots] = recordings.row_at[recording, place]
+        self.num_drafts[slots] += 1
 
     def num_left(self, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray:
         """Tokens that these requests still want."""
@@ -84,6 +88,7 @@ class Slots:
         self.num_drawn += 1
         self.generation[slot] += 1
         self.output[slot] = 0
+        self.num_drafts[slot] = 0
         self.draft_len[slot] = 0
 
     def _begin_anywhere(self) -> None:
@@ -91,5 +96,5 @@ class Slots:
         for slot in range(len(self.request)):
             self._take(slot)
             wanted = self.requests.output_tokens[self.request[slot]]
-            self.output[slot] = (slot * 7919) % wanted
+            self.output[slot] = self.num_drafts[slot] = (slot * 7919) % wanted
             self.started_ms[slot] = np.nan

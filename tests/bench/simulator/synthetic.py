@@ -80,6 +80,7 @@ def synthesize(
         accepted=np.cumprod(is_accepted, axis=2).sum(axis=2).reshape(num_drafts),
         row_at=np.arange(num_drafts).reshape(num_requests, num_positions),
         domain=np.zeros(num_requests, dtype=np.int64),
+        is_by_step=False,
     )
 
 
