@@ -27,6 +27,7 @@ def warm_up_learning() -> tuple[DraftedSteps, Classified]:
     drafted = _drafted()
     learner.observe(_finished(), drafted)
     learner.update()
+    learner.set_profile(_PROFILE, "another")  # what was learned is priced anew
     return drafted, paired[0]
 
 

@@ -127,7 +127,7 @@ class _AtLoad:
         self.expected_gain, self.expected_extra = np.diff(gains), np.diff(extras)
         if not self.seen.any():
             fastest = int(np.argmax(self.speed))
-            about = self.speed[fastest] / (1.0 + choosing.HYSTERESIS)
+            about = self.speed[fastest] / (1.0 + choosing.MAX_LEAD)
             if self.speed[0] >= about:
                 self.draft_tokens = 0
             elif self.speed[self.draft_tokens] < about:
@@ -215,19 +215,32 @@ class _AtLoad:
         evidence = np.maximum(np.minimum.accumulate(evidence)[longer], 1.0)
         gains, extras = self.mixed
         mean = np.maximum(np.abs(gains - gains[present]), 1.0 / evidence)
-        error = np.sqrt(mean * (1.0 + mean) / evidence) / (1.0 + extras)
-        is_clear = speed - speed[present] > averages.CLEAR_ERRORS * error
+        early_error = np.sqrt(mean * (1.0 + mean) / evidence) / (1.0 + extras)
+        variance = [self._variance(gains, present, each) for each in lengths]
+        error = np.sqrt(np.maximum(variance, 1.0 / evidence) / evidence) / (1.0 + extras)
+        is_clear = speed - speed[present] > averages.CLEAR_ERRORS * early_error
         is_clear &= least_seen >= choosing.MIN_EVIDENCE_CLEAR
         enough = max(choosing.MIN_EVIDENCE, choosing.MIN_EVIDENCE_STEPS * 2.0**self.load)
         is_known = is_clear if is_early else is_clear | (least_seen >= enough)
-        needed = np.where(lengths < present, choosing.HYSTERESIS_SHORTER, choosing.HYSTERESIS)
+        most = np.where(lengths < present, choosing.MAX_LEAD_SHORTER, choosing.MAX_LEAD)
+        chance = choosing.LEAD_ERRORS * error / speed[present]
+        needed = np.clip(chance if present > 0 else most, choosing.MIN_LEAD, most)
         needed[0] = 0.0
-        needed = np.where(is_early, choosing.EARLY_HYSTERESIS, needed)
-        is_better = is_known & (speed > speed[present] * (1.0 + needed))
+        needed = np.where(is_early, choosing.EARLY_LEAD, needed)
+        is_better = is_known & (lengths != present)
+        is_better &= speed > speed[present] * (1.0 + needed)
         if is_better.any():
             self.draft_tokens = int(np.argmax(np.where(is_better, speed, -np.inf)))
             self.changed_at = step_id
             self.probe_soon()
+
+    @staticmethod
+    def _variance(gains, present, length):
+        """Of the tokens that the positions between two lengths bring."""
+        chances = np.diff(gains[min(present, length) : max(present, length) + 1])
+        exactly = chances - np.append(chances[1:], 0.0)  # so many tokens, 1 to m
+        tokens = np.arange(1, len(chances) + 1)
+        return (tokens**2 * exactly).sum() - (tokens * exactly).sum() ** 2
 
     def plan(self, table):
         if self.draft_tokens == self.k:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from specsched_protocol.compiling import njit
 
-__all__ = ["age", "is_clear", "is_seen", "learn", "renew_speed"]
+__all__ = ["age", "is_clear", "is_seen", "learn", "renew_speed", "speed_error"]
 
 MEMORY_STEPS, MEMORY_REQUEST_STEPS = 64, 2048
 """What the averages remember of positions that are drafted: whichever is more."""
@@ -100,20 +100,32 @@ def is_seen(loads: Any, load: int, length: int, least: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def is_clear(loads: Any, load: int, length: int, present: int) -> Any:
-    """Whether one length is faster than the present one by more than chance.
+def speed_error(loads: Any, load: int, length: int, present: int, is_early: bool) -> Any:
+    """Standard error of the difference between the speeds of two lengths, by what was seen.
 
-    Accepted drafts are taken to vary as geometric ones do, whose variance is g (1 + g).
+    Of m positions between them, of which the i-th is accepted with probability p_i, a draft brings
+    X tokens, of variance sum of (2 i - 1) p_i - (sum of p_i)^2. Early, when drafts of few steps are
+    known, which have much in common, it is taken to vary as a geometric one does, of the same mean.
     """
-    extras, between, evidence = 0.0, 0.0, np.inf
+    extras, mean, squares, evidence = 0.0, 0.0, 0.0, np.inf
+    shorter = min(length, present)
     for position in range(max(length, present)):
         if position < length:
             extras += _mixed(loads, load, position, loads.extra, loads.expected_extra)
-        if min(length, present) <= position:
-            between += _mixed(loads, load, position, loads.gain, loads.expected_gain)
+        if position >= shorter:
+            gain = _mixed(loads, load, position, loads.gain, loads.expected_gain)
+            mean += gain
+            squares += (2 * (position - shorter) + 1) * gain
         evidence = min(evidence, loads.evidence[load, position] + loads.trust[load])
     evidence = max(evidence, 1.0)
-    mean = max(abs(between), 1.0 / evidence)
-    error = np.sqrt(mean * (1.0 + mean) / evidence) / (1.0 + extras)
-    difference = loads.speed[load, length] - loads.speed[load, present]
-    return difference > CLEAR_ERRORS * error
+    least = 1.0 / evidence
+    early_mean = max(abs(mean), least)
+    variance = early_mean * (1.0 + early_mean) if is_early else squares - mean * mean
+    return np.sqrt(max(variance, least) / evidence) / (1.0 + extras)
+
+
+@njit(cache=True, nogil=True)
+def is_clear(loads: Any, load: int, length: int, present: int) -> Any:
+    """Whether one length is faster than the present one by more than chance, early as it is."""
+    lead = loads.speed[load, length] - loads.speed[load, present]
+    return lead > CLEAR_ERRORS * speed_error(loads, load, length, present, True)

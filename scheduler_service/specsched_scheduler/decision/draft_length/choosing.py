@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 from specsched_protocol.compiling import njit
 
-from specsched_scheduler.decision.draft_length.averages import is_clear, is_seen
+from specsched_scheduler.decision.draft_length.averages import is_clear, is_seen, speed_error
 from specsched_scheduler.decision.draft_length.loads import NEVER
 
 __all__ = ["best_length", "fastest_length", "min_steps_apart"]
 
-HYSTERESIS, HYSTERESIS_SHORTER = 0.02, 0.01
-"""By what share another length has to be better: of a shorter one all is known, and it needs no
-probes. None at all has to be as good: what the host does for drafts is in no price."""
+MAX_LEAD, MAX_LEAD_SHORTER, MIN_LEAD = 0.02, 0.01, 0.002
+"""By what share another length has to be better: the limits of what chance makes of it. Of a
+shorter one all is known, and it needs no probes."""
+LEAD_ERRORS = 2.0
+"""So many standard errors are put down to chance: the more was seen, the less that is."""
 REQUEST_STEPS_APART, MIN_STEPS_APART, MAX_STEPS_APART = 256, 16, 64
 """Request-steps between two changes at one batch size, and the limits of the steps that they take:
 of many requests few steps tell whether the last change was right."""
-EARLY_STEPS_APART, EARLY_HYSTERESIS = 8, 0.05
+EARLY_STEPS_APART, EARLY_LEAD = 8, 0.05
 """The same where the difference is clear and large: noise around a pivot is neither."""
 MIN_EVIDENCE, MIN_EVIDENCE_STEPS = 256.0, 4.0
 """Request-steps, and steps, that a position must have been seen in before it moves the length."""
@@ -31,7 +33,7 @@ def fastest_length(loads: Any, load: int) -> Any:
     """Where nothing was seen: the length that is expected to be fastest, none or else the present
     one if that is about as fast."""
     fastest, present = np.argmax(loads.speed[load]), loads.draft_tokens[load]
-    about = loads.speed[load, fastest] / (1.0 + HYSTERESIS)
+    about = loads.speed[load, fastest] / (1.0 + MAX_LEAD)
     if loads.speed[load, 0] >= about:
         return np.int64(0)
     return present if loads.speed[load, present] >= about else fastest
@@ -59,16 +61,30 @@ def best_length(loads: Any, load: int, step_id: int, is_expected: bool) -> Any:
         return best
     for length in range(loads.speed.shape[1]):
         speed = loads.speed[load, length]
-        needed = HYSTERESIS
-        if length < present:
-            needed = HYSTERESIS_SHORTER if length > 0 else 0.0
-        if not is_settled:
-            needed = EARLY_HYSTERESIS
-        if speed <= loads.speed[load, present] * (1.0 + needed) or speed <= best_speed:
+        if length == present or speed <= best_speed:
+            continue
+        needed = _needed_lead(loads, load, length) if is_settled else EARLY_LEAD
+        if speed <= loads.speed[load, present] * (1.0 + needed):
             continue
         if _is_known(loads, load, length, is_settled, is_expected):
             best, best_speed = length, speed
     return best
+
+
+@njit(cache=True, nogil=True)
+def _needed_lead(loads: Any, load: int, length: int) -> Any:
+    """By what share a length has to be better where the last change is long ago.
+
+    None at all has to be as good: what the host does for drafts is in no price.
+    """
+    present = loads.draft_tokens[load]
+    if length == 0:
+        return 0.0
+    if present == 0:
+        return MAX_LEAD
+    error = speed_error(loads, load, length, present, False)
+    chance = LEAD_ERRORS * error / loads.speed[load, present]
+    return min(max(chance, MIN_LEAD), MAX_LEAD_SHORTER if length < present else MAX_LEAD)
 
 
 @njit(cache=True, nogil=True)

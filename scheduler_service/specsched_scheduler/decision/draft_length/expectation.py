@@ -21,6 +21,7 @@ from specsched_scheduler.decision.draft_length.loads import (
     next_longer,
 )
 from specsched_scheduler.decision.draft_length.plan import MIN_PROBE_STEPS
+from specsched_scheduler.decision.draft_length.repricing import base_ms_at
 
 __all__ = ["affordable_period", "expect"]
 
@@ -74,8 +75,7 @@ def _expect_at(  # noqa: PLR0917 - nopython code has no keywords worth their cos
 ) -> None:
     num_requests = 1 << load
     plain_ms = verify_ms_at(table, num_requests)
-    relative = num_requests * (context_tokens - table.profiled_context)
-    base_ms = max(plain_ms + table.context_ms_per_token * relative, plain_ms / 10.0)
+    base_ms = base_ms_at(table, num_requests, context_tokens)
     gain_before, extra_before = 0.0, 0.0
     for length in range(1, tokens.shape[0] + 1):
         draft_ms = draft_ms_at(table, num_requests, length)

@@ -30,6 +30,7 @@ from specsched_scheduler.decision.draft_length.loads import (
 from specsched_scheduler.decision.draft_length.outcome import outcome_of
 from specsched_scheduler.decision.draft_length.plan import DraftLengthPlan, pack_plan, unpack_plan
 from specsched_scheduler.decision.draft_length.probing import observe_probe, plan_at, probe_soon
+from specsched_scheduler.decision.draft_length.repricing import reprice
 from specsched_scheduler.decision.draft_length.survivals import Survivals
 from specsched_scheduler.decision.finished import FinishedSteps, finished_steps
 
@@ -65,6 +66,7 @@ class DraftLength:
         self._strays = np.zeros(_STEPS_TO_MOVE)
         self._context = np.zeros(1)
         self._num_steps_expected = -_EXPECT_EVERY
+        self._priced_by: CostTable | None = None
         full = DraftLengthPlan(max_draft_tokens, 0, max_draft_tokens)
         self._words = np.full(NUM_LOADS, pack_plan(full), dtype=np.int64)
 
@@ -91,6 +93,7 @@ class DraftLength:
         """Plan by what is expected where nothing was seen. table: prices of this executor's steps;
         without a model drafts stay full."""
         if table.has_model:
+            self._price(table)
             self._expect(table)
             self._plan(table, is_frozen=is_frozen)
 
@@ -103,6 +106,7 @@ class DraftLength:
 
         is_frozen: only follow the load, with the lengths that are known, and do not probe.
         """
+        self._price(table)
         knows = self.survivals.is_known
         if not _follow(
             steps, table, self._loads, self._memory, self._strays, self._context, knows, is_frozen
@@ -121,6 +125,7 @@ class DraftLength:
     def restore(self, loads: Iterable[LoadState], table: CostTable) -> None:
         """Go on from what was learned elsewhere, here forgotten."""
         self._loads = new_load_states(self._loads.gain.shape[1])
+        self._priced_by = table
         for state in loads:
             load = state.log2_requests
             self._loads.draft_tokens[load] = state.draft_tokens
@@ -135,6 +140,12 @@ class DraftLength:
 
     def _plan_at(self, load: int) -> DraftLengthPlan:
         return DraftLengthPlan(*map(int, unpack_plan(self._words[load])))
+
+    def _price(self, table: CostTable) -> None:
+        """Have what was learned count at these prices."""
+        before, self._priced_by = self._priced_by, table
+        if before is not None and before is not table and before.has_model and table.has_model:
+            reprice(self._loads, before, table, float(self._context[0]))
 
     def _expect(self, table: CostTable) -> None:
         self._num_steps_expected = int(self._memory[_NUM_STEPS])
