@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from specsched_kernels import allocate_verify_lens
 
@@ -64,3 +65,15 @@ def test_where_nothing_was_drafted_nothing_is_verified():
 def test_budget_follows_the_policy():
     assert max(run("fixed(1)").budgets) <= 3
     assert max(run("fixed(7)").budgets) > 3
+
+
+def test_drafts_hold_as_often_however_many_are_verified():
+    """Replayed by position they would hold an eighth less often where one each is verified."""
+    recordings, machine = load_recordings("sampled"), load_machine("8b", "lookup")
+    shares = []
+    for num_verified in (1, 7):
+        workload, policy = Workload(recordings, 16), f"fixed({num_verified})"
+        result = simulate(policy, workload, machine, num_requests=240, seed=1)
+        recorded = np.minimum(recordings.accepted, num_verified).mean() / num_verified
+        shares.append(result.accepted / sum(result.budgets) / recorded)
+    assert shares[0] == pytest.approx(shares[1], rel=0.03)

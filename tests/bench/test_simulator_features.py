@@ -67,7 +67,7 @@ def test_calibration_mends_a_drafter_that_boasts():
         speeds(runs(policy, workload, load_machine(), **once))
         for policy in (THROUGHPUT, RAW_CONFIDENCES)
     )
-    assert (calibrated > 1.01 * raw).all()
+    assert (calibrated > 1.005 * raw).all()
 
 
 @pytest.mark.slow
