@@ -22,6 +22,8 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.integration.forked import ForkedProgram, can_fork
+
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 60.0
 
@@ -37,12 +39,7 @@ class ManagedProcess:
     """A child process whose stderr is read as JSON log lines. prefix: command that runs it."""
 
     def __init__(self, arguments: Sequence[str], prefix: Sequence[str] = ()) -> None:
-        self.popen = subprocess.Popen(
-            [*prefix, sys.executable, "-m", *arguments],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
+        self.popen = _start(arguments, prefix)
         self._lines: list[str] = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -130,6 +127,19 @@ class ManagedProcess:
                 wait_until(serving, timeout_s=timeout_s, interval_s=0.05)
             except TimeoutError:
                 raise ProcessFailedError(f"not serving in {timeout_s} s:\n{self.log}") from None
+
+
+def _start(
+    arguments: Sequence[str], prefix: Sequence[str]
+) -> subprocess.Popen[str] | ForkedProgram:
+    if not prefix and can_fork():
+        return ForkedProgram(arguments)
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-m", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 class SchedulerProcess(ManagedProcess):
