@@ -13,13 +13,19 @@ import numpy.typing as npt
 __all__ = ["AcceptanceTrace", "RecordedRequests", "read_acceptance_trace"]
 
 _NUM_POSITIONS: Final = 1024
+_REACH: Final = 8
+"""Steps to either side that count as around: easy and hard places stay what they are."""
 _REQUIRED: Final = ("conf_logit", "accepted", "request")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequests:
-    """row_at: int64 [m, positions], by request and output position the step of the trace that
-    drafted there, or the next one that did. A shorter answer begins again."""
+    """row_at: int64 [m, positions], by request and output position one of the steps of the trace
+    around there, by chance. A shorter answer begins again.
+
+    Not the next step from there: whoever verifies less than was recorded would meet the steps that
+    brought little again and again.
+    """
 
     row_at: npt.NDArray[np.int64]
 
@@ -87,10 +93,11 @@ def _by_position(
     requests = request[rows]
     starts = np.flatnonzero(np.append(True, requests[1:] != requests[:-1]))
     row_at = np.empty((len(starts), _NUM_POSITIONS), dtype=np.int64)
+    rng, positions = np.random.default_rng(0), np.arange(_NUM_POSITIONS)
     for out, steps in zip(row_at, np.split(rows, starts[1:]), strict=True):
         # A step brings its accepted drafts and the bonus token.
         ends = np.cumsum(accepted[steps].astype(np.int64) + 1)
-        positions = np.arange(_NUM_POSITIONS) % ends[-1]
-        next_step = np.searchsorted(ends - accepted[steps] - 1, positions)
-        out[:] = steps[next_step % len(steps)]
+        there = np.searchsorted(ends, positions % ends[-1], side="right")
+        around = rng.integers(-_REACH, _REACH + 1, _NUM_POSITIONS)
+        out[:] = steps[(there + around) % len(steps)]
     return RecordedRequests(row_at)
