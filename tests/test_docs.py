@@ -6,16 +6,15 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from specsched_client.cli._main import app
+from typer.testing import CliRunner
 
 from tests.repository import ROOT
 
-SPECSCHED = Path(sys.executable).with_name("specsched")
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]+)?\)")
@@ -54,12 +53,10 @@ def test_commands_in_the_text_exist():
     """Asked of the command itself: an unknown word in front of --help is an error."""
     calls = {c.strip() for d in DOCUMENTS for c in SPECSCHED_CALL.findall(d.read_text())}
     assert {"scheduler", "executor", "policy set"} <= calls
-    for call in sorted(calls):
-        words = call.split()[: 2 if call.startswith("policy") else 1]
-        done = subprocess.run(
-            [SPECSCHED, *words, "--help"], check=False, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+    asked = {tuple(call.split()[: 2 if call.startswith("policy") else 1]) for call in calls}
+    for words in sorted(asked):
+        answered = CliRunner().invoke(app, [*words, "--help"])
+        assert answered.exit_code == 0, (words, answered.output)
 
 
 def test_every_dependency_is_justified():

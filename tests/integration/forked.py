@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import IO, Final
 
+import specsched_executor  # noqa: F401 -- as the next one, sets variables that libraries read
+import specsched_scheduler  # noqa: F401
+
 __all__ = ["ForkedProgram", "can_fork"]
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
