@@ -162,15 +162,13 @@ def _verified_per_planned_step(rig: Rig) -> float:
 
 def test_replaced_scheduler_changes_the_rows_that_are_verified(rig: Rig) -> None:
     first = rig.start_scheduler("fixed(7)")
-    with_seven = _verified_per_planned_step(rig)
+    wait_until(lambda: _verified_per_planned_step(rig) > 2.0)
     assert first.terminate() == 0
     assert not first.socket_path.exists()
     second = rig.start_scheduler("fixed(1)")
-    with_one = _verified_per_planned_step(rig)
-    # A single request with drafts verifies exactly one of them; the few steps that fall back while
-    # the sidecars change are counted as fallbacks.
-    assert with_one <= 1.1
-    assert with_seven > 2.0
+    # A single request with drafts verifies exactly one of them. A busy machine has some plans late,
+    # and the steps without one verify what the first scheduler had decided.
+    wait_until(lambda: _verified_per_planned_step(rig) <= 1.1)
     with SchedulerClient(second.target) as client:
         (attachment,) = client.status().attachments
     assert attachment.counters.num_decisions > 0
