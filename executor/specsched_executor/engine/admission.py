@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 
@@ -29,6 +28,7 @@ from specsched_executor.sampling import (
 __all__ = ["Admission"]
 
 _SEED_MASK = (1 << SEED_BITS) - 1
+_WEIGHTS = np.finfo(np.float32)
 
 
 class Admission:
@@ -61,8 +61,10 @@ class Admission:
         validate_sampling(request.sampling, self._model.vocab_size)
         if request.sampling.stop and self._detokenizer is None:
             raise RequestError("stop strings were given to an engine without a tokenizer")
-        if not (math.isfinite(request.weight) and request.weight > 0):
-            raise RequestError(f"weight is {request.weight}; accepted: a number above 0")
+        if not _WEIGHTS.tiny <= request.weight <= _WEIGHTS.max:
+            raise RequestError(
+                f"weight is {request.weight}; accepted: a number above 0, of float32"
+            )
         self._check_choice(request.sampling)
         max_total_tokens = self._max_total_tokens(request)
         self._check_room(max_total_tokens)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +29,9 @@ MAX_OUTPUTS = 128
 """Outputs of one request at most."""
 _MAX_BIAS = 100
 _MAX_PENALTY = 2
+_MAX_TEMPERATURE = torch.finfo(torch.float32).max
+_MAX_COUNT = 2**32 - 1
+"""What the fields of requests hold, and with room to spare the engine's columns."""
 _REPETITION_RANGE = (0.01, 100)
 """Logits stay finite in float32, and no factor beyond it has a use."""
 
@@ -37,14 +39,20 @@ _REPETITION_RANGE = (0.01, 100)
 def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
     """Raise RequestError, naming the value and what is accepted, for parameters out of range."""
     _check(
-        math.isfinite(params.temperature) and params.temperature >= 0,
-        lambda: f"temperature is {params.temperature}; accepted: 0 (greedy) or a positive number",
+        0 <= params.temperature <= _MAX_TEMPERATURE,
+        lambda: (
+            f"temperature is {params.temperature}; accepted: 0 (greedy) or a positive number up to"
+            f" {_MAX_TEMPERATURE:.3g}"
+        ),
     )
     _check(
         0 < params.top_p <= 1,
         lambda: f"top_p is {params.top_p}; accepted: above 0 and at most 1 (1: no limit)",
     )
-    _check(params.top_k >= 0, lambda: f"top_k is {params.top_k}; accepted: 0 (no limit) or more")
+    _check(
+        0 <= params.top_k <= _MAX_COUNT,
+        lambda: f"top_k is {params.top_k}; accepted: 0 (no limit) to {_MAX_COUNT}",
+    )
     _check(
         params.max_tokens is None or params.max_tokens >= 1,
         lambda: (
@@ -52,7 +60,8 @@ def validate_sampling(params: SamplingParams, vocab_size: int) -> None:
         ),
     )
     _check(
-        params.min_tokens >= 0, lambda: f"min_tokens is {params.min_tokens}; accepted: 0 or more"
+        0 <= params.min_tokens <= _MAX_COUNT,
+        lambda: f"min_tokens is {params.min_tokens}; accepted: 0 to {_MAX_COUNT}",
     )
     _check(
         params.max_tokens is None or params.min_tokens <= params.max_tokens,

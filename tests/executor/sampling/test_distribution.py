@@ -22,6 +22,12 @@ def test_temperature_divides_logits():
     assert distribution([1.0, 2.0, 4.0], temperature=0.5) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("cut", [{}, {"top_k": 2}, {"top_p": 0.5}])
+def test_the_smallest_temperature_takes_the_likeliest(cut):
+    smallest = torch.finfo(torch.float32).smallest_normal * 2**-23
+    assert distribution([30.0, 40.0, -40.0], temperature=smallest, **cut) == [0.0, 1.0, 0.0]
+
+
 def test_top_k_keeps_the_largest_and_their_ties():
     assert distribution([0.0, 1.0, 3.0, 2.0], top_k=2)[:2] == [0.0, 0.0]
     kept = distribution([2.0, 1.0, 2.0, 2.0], top_k=2)
