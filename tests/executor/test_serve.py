@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -13,6 +16,7 @@ from specsched_executor import commands
 from specsched_executor.config import ExecutorConfig
 from specsched_executor.core import ModelConfig
 from specsched_executor.serve import assembly, process
+from specsched_executor.serve.readiness import NotReadyError
 from specsched_executor.serve.sizes import engine_config
 from specsched_protocol.settings import MissingPackageError
 from structlog.testing import capture_logs
@@ -107,6 +111,49 @@ def test_a_package_that_is_missing_later_has_the_same_status(monkeypatch):
         assert process.serve(config, end=None) == 5
     (log,) = logs
     assert (log["event"], log["reason"]) == ("cannot start", "device = cuda needs triton")
+
+
+async def _never(*_):
+    await asyncio.Event().wait()
+
+
+async def _fail(*_):
+    raise NotReadyError("a first request failed")
+
+
+@pytest.mark.parametrize(
+    ("proof", "ending"),
+    [(_never, contextlib.nullcontext()), (_fail, pytest.raises(NotReadyError))],
+)
+async def test_a_front_end_does_not_outlive_an_executor_that_never_served(
+    monkeypatch, proof, ending
+):
+    stopped = []
+
+    class FrontEnd:
+        async def stop(self, grace_s):
+            stopped.append(grace_s)
+
+    executor = SimpleNamespace(
+        start=lambda on_failure: None,
+        engine=None,
+        sizes=None,
+        loaded=SimpleNamespace(config=MODEL),
+    )
+    monkeypatch.setattr(process, "_gateway", lambda *_: FrontEnd())
+    monkeypatch.setattr(process, "prove_readiness", proof)
+    with ending:
+        status = await process._run(
+            ExecutorConfig(),
+            executor,
+            tracer=None,
+            end=SimpleNamespace(tell=lambda told: told() if proof is _never else None),
+            meter=None,
+            health=None,
+            start=contextlib.ExitStack(),
+        )
+        assert status == 0
+    assert stopped == [0]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class NotAnswered:
+    """To a question, instead of an answer."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """Take requests from now on."""
 

@@ -26,7 +26,8 @@ Questions = Mapping[m.Topic, Callable[[], Any]]
 class OrderTaker:
     """Reads the channel on a thread of its own until it ends.
 
-    on_message: told of what is no order; on_end: called once, after the last message.
+    on_message: told of what is no order; on_end: called once, after the last message that is read:
+    where the other end is gone, or a fault here leaves nobody to take what it says.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class OrderTaker:
                 for message in self._channel.receive():
                     self._take(message)
         except (EOFError, OSError):
-            self._on_end()
+            pass
+        except Exception:  # noqa: BLE001 - the thread ends here, and nobody may wait for it
+            _log.exception("orders are no longer taken")
+        self._on_end()
 
     def _take(self, message: Any) -> None:
         match message:
@@ -75,10 +79,16 @@ class OrderTaker:
             case m.AbortElsewhere(request_id):
                 self._engine.abort(request_id)
             case m.Ask():
-                answer = self._questions[message.topic]()
-                self.outbox.put(m.Answer(message.number, answer))
+                self.outbox.put(self._answer(message))
             case _:
                 self._on_message(message)
+
+    def _answer(self, question: m.Ask) -> m.Answer | m.NotAnswered:
+        try:
+            return m.Answer(question.number, self._questions[question.topic]())
+        except Exception as error:  # noqa: BLE001 - orders go on
+            _log.exception("question not answered", topic=question.topic.name)
+            return m.NotAnswered(question.number, f"{type(error).__name__}: {error}")
 
     def _submit(self, message: m.Submit) -> None:
         request, sink = message.request, self.outbox.sink(message.key)

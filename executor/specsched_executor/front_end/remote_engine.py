@@ -144,6 +144,8 @@ class RemoteEngine:
                     self._pass_on(key, delta)
             case m.Answer():
                 self._asked.pop(message.number).set_result(message.value)
+            case m.NotAnswered():
+                self._asked.pop(message.number).set_exception(RuntimeError(message.reason))
             case _:
                 self._on_message(message)
 

@@ -115,7 +115,13 @@ async def _run(
     gateway = _gateway(config, executor, tracer, meter, lambda: _tell(loop, failed))
     executor.start(on_failure=lambda: _tell(loop, failed))
     proof = prove_readiness(executor.engine, executor.sizes, executor.loaded.config)
-    if not await _comes_before(proof, stop):
+    is_ready = False
+    try:
+        is_ready = await _comes_before(proof, stop)
+    finally:
+        if not is_ready:
+            await gateway.stop(grace_s=0)  # front ends of other processes have the ports by now
+    if not is_ready:
         _log.info("ending", told="before anybody was served")
         return 0  # so there is nothing to drain
     keep_what_is_there()

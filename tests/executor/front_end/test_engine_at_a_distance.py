@@ -17,7 +17,7 @@ from specsched_executor.core import GenerationRequest, SamplingParams, TokenDelt
 from specsched_executor.drafters import NgramDrafter
 from specsched_executor.engine import Engine
 from specsched_executor.front_end.channel import Channel, _packed
-from specsched_executor.front_end.messages import Ask, Deltas
+from specsched_executor.front_end.messages import Ask, Deltas, NotAnswered
 from specsched_executor.front_end.order_taker import sendable_stats
 from specsched_executor.front_end.outbox import Outbox
 from specsched_executor.front_end.remote_engine import RemoteEngine
@@ -123,6 +123,18 @@ async def test_where_the_engine_ends_all_that_waits_for_it_is_told() -> None:
         with pytest.raises(NotServingError):
             remote.stats()
         assert len(deltas) == 1
+
+
+async def test_what_the_engine_cannot_answer_is_told() -> None:
+    ours, theirs = map(Channel, socket.socketpair())
+    remote = RemoteEngine(theirs, on_message=lambda message: None, on_end=lambda: None)
+    with ours, theirs:
+        asking = asyncio.create_task(asyncio.to_thread(remote.stats))
+        (question,) = await asyncio.to_thread(ours.receive)
+        ours.send(NotAnswered(question.number, "out of order"))
+        with pytest.raises(RuntimeError, match="out of order"):
+            await asyncio.wait_for(asking, 60)
+        remote.close()
 
 
 def test_what_is_asked_arrives_as_it_was_sent() -> None:

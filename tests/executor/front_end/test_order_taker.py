@@ -49,10 +49,9 @@ class Ends:
     def __init__(self, engine: FakeEngine) -> None:
         ours, self.theirs = map(Channel, socket.socketpair())
         self.is_closed = False
-        self._ended = threading.Event()
-        self._orders = OrderTaker(
-            ours, engine, {}, on_message=lambda message: None, on_end=self._ended.set
-        )
+        self.ended = threading.Event()
+        questions = {m.Topic.STATS: engine.stats, m.Topic.SCHEDULERS: _raise}
+        self._orders = OrderTaker(ours, engine, questions, on_message=_raise, on_end=self.ended.set)
         self._orders.start()
 
     def delta(self) -> tuple[int, str | None]:
@@ -65,8 +64,12 @@ class Ends:
         """All that was sent is carried out afterwards."""
         self.is_closed = True
         self.theirs.close()
-        assert self._ended.wait(60)
+        assert self.ended.wait(60)
         self._orders.close()
+
+
+def _raise(*_: object) -> None:
+    raise LookupError("out of order")
 
 
 @pytest.fixture
@@ -107,3 +110,15 @@ def test_an_abort_from_elsewhere_ends_whoever_has_the_id(engine: FullEngine, end
     ends.theirs.send(m.AbortElsewhere("a"))
     assert ends.delta() == (7, "abort")
     assert engine.aborted == ["a"]
+
+
+def test_a_question_that_fails_is_told_and_orders_go_on(engine: FullEngine, ends: Ends) -> None:
+    ends.theirs.send(m.Ask(1, m.Topic.SCHEDULERS))
+    assert ends.theirs.receive() == [m.NotAnswered(1, "LookupError: out of order")]
+    ends.theirs.send(m.Submit(7, REQUEST))
+    assert ends.delta() == (7, "duplicate")
+
+
+def test_a_fault_that_leaves_nobody_to_take_orders_is_told(ends: Ends) -> None:
+    ends.theirs.send(m.Metered({}))
+    assert ends.ended.wait(60)
