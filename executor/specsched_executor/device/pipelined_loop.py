@@ -177,4 +177,5 @@ class PipelinedLoop(RequestLoop):
     def _abandon(self) -> Sequence[ActiveRequest]:
         """After a fault nothing that was launched can be trusted."""
         self._in_flight = None
+        self._runner.settle()
         return self._residency.running

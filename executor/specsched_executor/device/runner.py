@@ -194,6 +194,15 @@ class DeviceRunner:
         )
         return outcome, self._new_drafts(launched)
 
+    def settle(self) -> None:
+        """Wait until nothing that was launched runs any more: its buffers may be used again.
+
+        Raises RuntimeError where the device does no more work for this process, as after an illegal
+        access to its memory.
+        """
+        if self._step.device.type == "cuda":
+            torch.cuda.synchronize(self._step.device)
+
     def _new_drafts(self, launched: LaunchedStep) -> NewDrafts:
         """Confidences leave the pinned memory here, for the gate to keep."""
         batch, lens = launched.batch, launched.draft_lens

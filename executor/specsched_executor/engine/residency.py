@@ -84,16 +84,13 @@ class Residency:
         num_blocks = self._pool.blocks_for(request.num_tokens)
         if self._pool.num_free < num_blocks + len(self._running):
             return None
-        block_ids = self._pool.take(num_blocks)
-        if block_ids is None:
-            return None
         del self._waiting[request]
         request.slot_id, request.generation = self._slots.take()
-        self._columns.enter(request)
-        self._columns.give_blocks(request.slot_id, block_ids)
         self._holders[request.slot_id] = request
-        self._running[request] = None
+        self._running[request] = None  # from here on a fault concerns it too
         self._running_slots = np.concatenate((self._running_slots, (request.slot_id,)))
+        self._columns.enter(request)
+        self.grow(request, request.num_tokens)
         return request
 
     def secure(self, request: ActiveRequest) -> bool:

@@ -187,11 +187,6 @@ class SlotColumns:
         self.block_tables[np.repeat(slots, num_new), indexes] = block_ids
         self.num_blocks[slots] += num_new
 
-    def give_blocks(self, slot: int, block_ids: npt.NDArray[np.int32]) -> None:
-        """Give a request that has none its first blocks."""
-        self.block_tables[slot, : len(block_ids)] = block_ids
-        self.num_blocks[slot] = len(block_ids)
-
     def take_blocks(self, slot: int, num_left: int) -> npt.NDArray[np.int32]:
         """Take the blocks from a request that follow its first `num_left`."""
         blocks: npt.NDArray[np.int32] = self.block_tables[slot, num_left : self.num_blocks[slot]]

@@ -164,3 +164,17 @@ def test_a_plan_is_watched_for_only_while_the_device_is_busy_with_the_step_befor
     # The host was in time; there is a step in flight but for the first of all.
     is_watched = kind == "device" and min_wait_ns == 0
     assert len(transport.watched) >= len(steps) - 3 if is_watched else not transport.watched
+
+
+def test_a_device_that_does_no_more_work_ends_the_loop(monkeypatch):
+    driver = DeviceDriver(target(), NoDrafter(), SilentTransport(), config())
+    driver.submit([1, 2], max_tokens=9)
+    driver.loop.step()
+
+    def settle():
+        raise RuntimeError("illegal memory access")
+
+    monkeypatch.setattr(driver.loop._runner, "settle", settle)
+    driver.target.fail_next = True
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        driver.run(max_steps=5)

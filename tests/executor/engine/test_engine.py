@@ -170,6 +170,35 @@ def test_a_fault_of_the_loop_itself_ends_every_request(target):
         engine.submit(request("late"), Waiting())
 
 
+def test_a_fault_that_is_no_request_s_ends_every_request(target, monkeypatch):
+    engine = Engine(target, NoDrafter(), SilentTransport(), config())
+    monkeypatch.setattr(engine._loop._former, "form", _raise)
+    result = Waiting()
+    engine.submit(request("r"), result)
+    has_failed = threading.Event()
+    engine.start(on_failure=has_failed.set)
+    assert has_failed.wait(30)
+    assert (result.wait(), result.last.error) == ("error", "the engine failed")
+
+
+def test_a_request_that_cannot_be_admitted_is_told_and_no_room_is_lost(target, monkeypatch):
+    driver = Driver(target, NoDrafter(), SilentTransport(), config())
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.loop._columns, "enter", _raise)
+        refused = driver.submit([1, 2], max_tokens=5)
+        driver.run(max_steps=5)
+    assert refused.finish_reason == "error"
+    stats = driver.loop.stats()
+    assert (stats.num_used_tokens, stats.num_running_requests) == (0, 0)
+    served = driver.submit([1, 2], max_tokens=5)
+    driver.run(max_steps=50)
+    assert served.finish_reason == "length"
+
+
+def _raise(*_):
+    raise RuntimeError("out of order")
+
+
 def test_requests_waiting_for_the_engine_are_counted(target):
     engine = Engine(target, NoDrafter(), SilentTransport(), config())
     engine.submit(request("r"), Waiting())
@@ -404,7 +433,10 @@ def test_features_of_committed_rows_reach_a_drafter_that_asks_for_them():
         ((1,) * 200, {}, ["201 tokens", "at most 161", "KV cache"]),
         ((1,), {"max_tokens": 0}, ["max_tokens is 0", "1 or more"]),
         ((1,), {"temperature": -1.0}, ["temperature is -1.0"]),
+        ((1,), {"temperature": 1e300}, ["temperature is 1e+300", "up to 3.4e+38"]),
         ((1,), {"top_p": 0.0}, ["top_p is 0.0"]),
+        ((1,), {"top_k": 1 << 70}, [f"top_k is {1 << 70}", f"to {(1 << 32) - 1}"]),
+        ((1,), {"min_tokens": 1 << 70}, [f"min_tokens is {1 << 70}", f"0 to {(1 << 32) - 1}"]),
         ((1,), {"stop": ("x",)}, ["without a tokenizer"]),
     ],
 )
