@@ -21,6 +21,8 @@ BUF := ../.venv/bin/buf
 BASELINE := released/specsched_v1.binpb
 
 export PYTHON
+# Set-up compiles no module: the first process that imports one keeps what it compiled for the others.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test suite compiled lint types protos protos-check protos-release docs bench gpu-check soak prove format clean
 

@@ -13,7 +13,6 @@ from specsched_kernels.triton.attention_order import attention_order
 from specsched_kernels.triton.paged_attention import paged_attention
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 
 from tests.bench.conftest import RecordBench
 from tests.bench.gpu_timing import replay_us
@@ -126,6 +125,8 @@ def dense(batch: PagedBatch, shape: Shape) -> list[torch.Tensor]:
 
 def torch_attentions(shape: Shape, batch: PagedBatch) -> dict[str, Callable[[], torch.Tensor]]:
     """torch's ways to compute the same; "packed" (q = 1 only) turns a KV head's group into rows."""
+    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler
+
     query, keys, values = dense(batch, shape)
     mask = causal_lower_right(shape.query_len, shape.context)
 
