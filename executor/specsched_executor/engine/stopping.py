@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from specsched_executor.core import SamplingParams
 
 __all__ = ["Detokenizer", "Stop", "StopRules", "StopStrings"]
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+_MAX_INCOMPLETE_TOKENS: Final = 32
+"""Tokens in a row after which a character is still unfinished: bytes that are no text at all."""
 
 
 class Detokenizer(Protocol):
@@ -48,7 +50,8 @@ class StopStrings:
         self._window.append(token_id)
         context = self._detokenizer.decode(self._window[: self._num_context_tokens])
         text = self._detokenizer.decode(self._window)
-        if text.endswith(_INCOMPLETE):
+        num_new_tokens = len(self._window) - self._num_context_tokens
+        if text.endswith(_INCOMPLETE) and num_new_tokens < _MAX_INCOMPLETE_TOKENS:
             return None
         self._window = self._window[self._num_context_tokens :]
         self._num_context_tokens = len(self._window)

@@ -54,6 +54,21 @@ def test_a_match_is_not_made_of_text_seen_apart():
     assert first_match(["lll"], [7, 7, 7]) == (2, "lll")
 
 
+def test_bytes_that_are_no_text_are_looked_at_a_few_at_a_time():
+    class Counting(Bytes):
+        longest = 0
+
+        def decode(self, token_ids):
+            self.longest = max(self.longest, len(token_ids))
+            return super().decode(token_ids)
+
+    decoder = Counting()
+    matcher = StopStrings(["hello"], decoder)
+    assert all(matcher.feed(4) is None for _ in range(1000))
+    assert decoder.longest <= 64
+    assert [matcher.feed(token_id) for token_id in (6, 0, 1)] == [None, None, "hello"]
+
+
 def rules(**params) -> StopRules:
     return StopRules.of(SamplingParams(**params), (9,), 5, Bytes())
 
