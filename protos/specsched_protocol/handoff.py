@@ -52,6 +52,7 @@ _MAX_OFFERS = 16
 _MAX_CONNECTIONS = 8
 _BACKLOG = 64
 _SERVER_TIMEOUT_S = 2.0
+_RETRY_S = 0.1
 _CLIENT_TIMEOUT_S = 10.0  # longer: a connection may wait for silent peers before it
 
 _log = structlog.get_logger(__name__)
@@ -99,6 +100,7 @@ class HandoffServer:
         self._lock = threading.Lock()
         self._offers: dict[bytes, SharedDescriptors] = {}
         self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._closing = threading.Event()
         self._listener = _listen(path)
         self._thread = threading.Thread(target=self._serve, name="handoff", daemon=True)
         self._thread.start()
@@ -123,6 +125,7 @@ class HandoffServer:
         """Stop listening and remove the socket. Offers not claimed are void."""
         with self._lock:
             self._offers.clear()
+        self._closing.set()
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread; close would not
         self._thread.join()
         self._listener.close()
@@ -131,11 +134,23 @@ class HandoffServer:
     def _serve(self) -> None:
         while True:
             self._places.acquire()  # further peers wait in the backlog
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
+            connection = self._accept()
+            if connection is None:
                 return
             threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+
+    def _accept(self) -> socket.socket | None:
+        """The next peer; None once closed."""
+        last_reason = None
+        while not self._closing.is_set():
+            try:
+                return self._listener.accept()[0]
+            except OSError as error:  # out of descriptors, say: that passes, this thread must not
+                if not self._closing.is_set() and str(error) != last_reason:
+                    _log.warning("handoff_failed", error=str(error))
+                last_reason = str(error)
+                self._closing.wait(_RETRY_S)
+        return None
 
     def _handle(self, connection: socket.socket) -> None:
         try:

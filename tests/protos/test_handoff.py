@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -250,6 +251,33 @@ def test_an_executor_of_another_user_is_refused(server: HandoffServer, monkeypat
     monkeypatch.setattr(handoff, "peer_uid", lambda _: os.geteuid() + 1)
     with pytest.raises(HandoffError, match="runs as another user"):
         fetch_descriptors(server.path, nonce)
+
+
+def test_peers_are_served_once_there_are_descriptors_again(path: Path, monkeypatch):
+    class Listener:
+        """Of a process that is out of descriptors at first."""
+
+        num_failures = 3
+
+        def __init__(self, listener: socket.socket) -> None:
+            self._listener = listener
+
+        def accept(self):
+            if self.num_failures:
+                self.num_failures -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return self._listener.accept()
+
+        def __getattr__(self, name: str):
+            return getattr(self._listener, name)
+
+    listen = handoff._listen
+    monkeypatch.setattr(handoff, "_listen", lambda path: Listener(listen(path)))
+    server = HandoffServer(path)
+    try:
+        assert_still_serves(server)
+    finally:
+        server.close()
 
 
 def test_close_removes_the_socket_and_may_be_bound_again(path: Path):
