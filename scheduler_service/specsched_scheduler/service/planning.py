@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict
 
 import structlog
@@ -41,8 +42,9 @@ class Planning:
     """Plans the steps of one executor from now on until closed, and learns from them.
 
     Lives on the server's event loop. learned: what is known of executors of its kind, to begin
-    with. Raises InvalidRequestError for an impossible cost profile in `hello`, StateError for an
-    impossible calibration.
+    with. open_recorder: called once it is sure that the executor is not refused. Raises
+    InvalidRequestError for an impossible cost profile in `hello`, StateError for an impossible
+    calibration.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Planning:
         config: PlannerConfig,
         learned: LearnedStates,
         *,
-        recorder: StepRecorder | None = None,
+        open_recorder: Callable[[], StepRecorder] | None = None,
     ) -> None:
         self.transport = transport
         self._policies = {0: policy}
@@ -68,9 +70,10 @@ class Planning:
         self.learning = LearningThread(self._planner, learner)
         self.telemetry = AttachmentTelemetry(self._planner, learner)
         self.learning.on_followed = self.telemetry.follow
-        self._hello, self._recorder = hello, recorder
-        if recorder is not None:
-            recorder.describe(trace_metadata(hello, policy))
+        self._hello = hello
+        self._recorder = None if open_recorder is None else open_recorder()
+        if self._recorder is not None:
+            self._recorder.describe(trace_metadata(hello, policy))
             self.learning.on_reports = self._record
         self.learning.set_frozen(is_frozen=learned.is_frozen)
         known = learned.of(kind)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -27,7 +28,7 @@ from specsched_scheduler.decision.wire import (
 from specsched_scheduler.learning.document import read_state, write_state
 from specsched_scheduler.planner import PlannerConfig
 from specsched_scheduler.policies import available_policies
-from specsched_scheduler.trace import TraceConfig, open_recorder
+from specsched_scheduler.trace import StepRecorder, TraceConfig, open_recorder
 
 from .attachment import Attachment
 from .attachments import Attachments
@@ -95,11 +96,13 @@ class SchedulerServicer(SchedulerServiceServicer):
             )
             policy = self._attachments.policy
             learned = self._attachments.learned
-            recorder = None
-            if self._trace is not None:
-                recorder = open_recorder(self._trace, f"{self._identity.name}-{hello.epoch}")
             planning = Planning(
-                transport, hello, policy, self._planner_config, learned, recorder=recorder
+                transport,
+                hello,
+                policy,
+                self._planner_config,
+                learned,
+                open_recorder=self._recorder_opener(hello),
             )
             attachment = Attachment(hello, planning, self._heartbeat_s)
             log = _log.bind(executor=hello.executor_name, lane=hello.lane, epoch=hello.epoch)
@@ -162,6 +165,11 @@ class SchedulerServicer(SchedulerServiceServicer):
         """Have attached executors follow another scheduler; what became of it at each."""
         changes = await self._attachments.wish(pb.LANE_WISH_DRAIN, request.boot_id)
         return pb.DrainResponse(executors=changes)
+
+    def _recorder_opener(self, hello: pb.Hello) -> Callable[[], StepRecorder] | None:
+        if self._trace is None:
+            return None
+        return partial(open_recorder, self._trace, f"{self._identity.name}-{hello.epoch}")
 
     async def _when_warm(self) -> None:
         """Wait until the compiled paths may be used; NotReadyError if that is not to come."""
