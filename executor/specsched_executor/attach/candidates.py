@@ -20,12 +20,18 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Candidate:
-    """An endpoint that was seen; `identity` tells a rebound socket from the old one."""
+    """An endpoint that was seen; `identity` tells a rebound socket from the old one.
+
+    backoff_ms: to wait after the next failure to attach; relapse_ms: after the next attachment that
+    does not last. attached_s: when it attached last, time.monotonic().
+    """
 
     endpoint: SchedulerEndpoint
     identity: tuple[int, int]
     backoff_ms: float
+    relapse_ms: float
     not_before: float = 0.0
+    attached_s: float = 0.0
     last_reason: str | None = None
     session: AttachSession | None = None
 
@@ -54,20 +60,31 @@ class Candidates:
                 yield candidate
 
     def succeeded(self, session: AttachSession) -> None:
-        """It attached: whatever went wrong before is void."""
+        """It attached: failures to do so before are void."""
         candidate = self._members[session.endpoint]
+        candidate.attached_s = time.monotonic()
         candidate.backoff_ms = self._config.min_backoff_ms
         candidate.last_reason = None
 
+    def lost(self, candidate: Candidate) -> None:
+        """It was attached: wait before the next try, longer each time where that never lasts."""
+        if time.monotonic() - candidate.attached_s > self._config.max_backoff_ms / 1e3:
+            candidate.relapse_ms = self._config.min_backoff_ms
+        candidate.relapse_ms = self._wait(candidate, candidate.relapse_ms)
+
     def failed(self, candidate: Candidate, reason: str) -> None:
         """It could not be attached to: wait before the next try, twice as long each time."""
-        # Jitter keeps executors that lost the same scheduler from dialing in step.
-        wait_ms = candidate.backoff_ms * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
-        candidate.not_before = time.monotonic() + wait_ms / 1e3
-        candidate.backoff_ms = min(candidate.backoff_ms * 2, self._config.max_backoff_ms)
+        candidate.backoff_ms = self._wait(candidate, candidate.backoff_ms)
         if reason != candidate.last_reason:
             _log.warning("cannot attach", scheduler=candidate.endpoint.name, reason=reason)
         candidate.last_reason = reason
+
+    def _wait(self, candidate: Candidate, backoff_ms: float) -> float:
+        """Have it wait about so long; how long the next time."""
+        # Jitter keeps executors that lost the same scheduler from dialing in step.
+        wait_ms = backoff_ms * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
+        candidate.not_before = time.monotonic() + wait_ms / 1e3
+        return min(backoff_ms * 2, self._config.max_backoff_ms)
 
     def _seen(self, endpoint: SchedulerEndpoint) -> Candidate | None:
         identity = endpoint.identity()
@@ -75,11 +92,12 @@ class Candidates:
             return None
         candidate = self._members.get(endpoint)
         if candidate is None:
-            candidate = Candidate(endpoint, identity, self._config.min_backoff_ms)
+            shortest_ms = self._config.min_backoff_ms
+            candidate = Candidate(endpoint, identity, shortest_ms, shortest_ms)
             self._members[endpoint] = candidate
         elif candidate.session is None and candidate.identity != identity:
             # A new process: the old one's failures are void.
             candidate.identity = identity
-            candidate.backoff_ms = self._config.min_backoff_ms
+            candidate.backoff_ms = candidate.relapse_ms = self._config.min_backoff_ms
             candidate.not_before = 0.0
         return candidate

@@ -239,7 +239,9 @@ class AttachManager:
             if was_attached and not self._stopping.is_set():
                 self._totals.num_ended += in_order
                 self._totals.num_crashed += not in_order
-            if not was_attached and not self._stopping.is_set():
+            if was_attached:
+                self._candidates.lost(candidate)
+            elif not self._stopping.is_set():
                 self._candidates.failed(candidate, reason)
         if not was_attached:
             return
