@@ -95,7 +95,7 @@ class StopRules:
             stop_token_ids=frozenset(params.stop_token_ids),
             eos_token_ids=frozenset() if params.ignore_eos else frozenset(eos_token_ids),
             max_output_tokens=max_output_tokens,
-            ignored_below=params.min_tokens,
+            ignored_below=min(params.min_tokens, max_output_tokens),
             strings=strings,
         )
 

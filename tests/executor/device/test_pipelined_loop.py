@@ -166,6 +166,15 @@ def test_a_plan_is_watched_for_only_while_the_device_is_busy_with_the_step_befor
     assert len(transport.watched) >= len(steps) - 3 if is_watched else not transport.watched
 
 
+def test_more_tokens_than_there_is_room_for_may_be_the_least():
+    driver = DeviceDriver(target(eos=(3,)), NoDrafter(), SilentTransport(), config())
+    other = driver.submit([1, 2], max_tokens=9, ignore_eos=True)
+    result = driver.submit([5, 5], min_tokens=(1 << 32) - 1, seed=1)
+    driver.run()
+    assert (other.finish_reason, result.finish_reason) == ("length", "length")
+    assert 3 not in result.token_ids
+
+
 def test_a_device_that_does_no_more_work_ends_the_loop(monkeypatch):
     driver = DeviceDriver(target(), NoDrafter(), SilentTransport(), config())
     driver.submit([1, 2], max_tokens=9)
