@@ -19,19 +19,19 @@ __all__ = ["ActiveRequest"]
 class ActiveRequest:
     """State of one output of a request, from submission to its last delta.
 
-    index: which of the request's outputs. arrival: order of submission. seed: resolved.
+    index: which of the request's outputs. seed: resolved.
     max_total_tokens: prompt and output at most. logit_rules: None where there are none.
     slot_id, generation: while it holds a slot. batched_sink: the sink, if it may be passed by;
     taker: the number that `Delivery` gave to who takes in its place.
 
-    tokens: int32, prompt and output, anchor last, and num_tokens, as many: while it holds no slot.
-    While it does, `SlotColumns` has its progress, and these and the counts of drafts are as of when
-    it noted them last.
+    tokens: int32, prompt and output, anchor last, and num_tokens, as many: while it holds no slot;
+    replaced, never changed, since the outputs of a request begin with the same. While it holds one,
+    `SlotColumns` has its progress, and these and the counts of drafts are as of when it noted them
+    last.
     """
 
     request: GenerationRequest
     sink: DeltaSink
-    arrival: int
     seed: int
     max_total_tokens: int
     stop_rules: StopRules

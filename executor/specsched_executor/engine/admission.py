@@ -6,6 +6,7 @@ import random
 import secrets
 
 import numpy as np
+import numpy.typing as npt
 
 from specsched_executor.core import (
     DeltaSink,
@@ -44,18 +45,16 @@ class Admission:
         self._seeds = random.Random(secrets.randbits(256))  # noqa: S311 - draws keep no secret
         self.max_context_tokens = config.context_tokens(model.max_context_tokens)
 
-    def accept_all(
-        self, request: GenerationRequest, sink: DeltaSink, arrival: int
-    ) -> list[ActiveRequest]:
+    def accept_all(self, request: GenerationRequest, sink: DeltaSink) -> list[ActiveRequest]:
         """The states of the request's n outputs, each sampled by a seed of its own.
 
         Raises RequestError, naming the value and what is accepted.
         """
-        first = self.accept(request, sink, arrival)
+        first = self.accept(request, sink)
         others = range(1, request.sampling.n)
         return [first, *(self._another(first, index) for index in others)]
 
-    def accept(self, request: GenerationRequest, sink: DeltaSink, arrival: int) -> ActiveRequest:
+    def accept(self, request: GenerationRequest, sink: DeltaSink) -> ActiveRequest:
         """The state of the request's first output. Raises RequestError like `accept_all`."""
         self._check_prompt(request)
         validate_sampling(request.sampling, self._model.vocab_size)
@@ -72,7 +71,7 @@ class Admission:
         return self._state(
             request,
             sink,
-            arrival,
+            np.array(request.prompt_token_ids, dtype=np.int32),
             seed=self._seeds.getrandbits(SEED_BITS) if seed is None else seed & _SEED_MASK,
             max_total_tokens=max_total_tokens,
         )
@@ -81,7 +80,7 @@ class Admission:
         return self._state(
             first.request,
             first.sink,
-            first.arrival + index,
+            first.tokens,
             seed=derived_seed(first.seed, index),
             max_total_tokens=first.max_total_tokens,
             index=index,
@@ -91,7 +90,7 @@ class Admission:
         self,
         request: GenerationRequest,
         sink: DeltaSink,
-        arrival: int,
+        tokens: npt.NDArray[np.int32],
         *,
         seed: int,
         max_total_tokens: int,
@@ -101,7 +100,6 @@ class Admission:
         return ActiveRequest(
             request=request,
             sink=sink,
-            arrival=arrival,
             seed=seed,
             max_total_tokens=max_total_tokens,
             stop_rules=StopRules.of(
@@ -110,7 +108,7 @@ class Admission:
                 max_total_tokens - num_prompt_tokens,
                 self._detokenizer,
             ),
-            tokens=np.array(request.prompt_token_ids, dtype=np.int32),
+            tokens=tokens,
             index=index,
             logit_rules=LogitRules.of(request.sampling, num_prompt_tokens),
         )

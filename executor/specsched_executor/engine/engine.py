@@ -73,7 +73,6 @@ class Engine:
         self._by_id: dict[str, list[ActiveRequest]] = {}  # those of them that nobody aborted
         self._new: list[ActiveRequest] = []
         self._aborted: list[ActiveRequest] = []
-        self._num_arrived = 0
         self._is_stopping = False
         self._on_failure: Callable[[], None] | None = None
         self._stats = self._loop.stats()
@@ -114,6 +113,8 @@ class Engine:
         Raises RequestError, naming the value and what is accepted, for one that cannot be served as
         asked, and EngineStoppedError after `stop`.
         """
+        # Not under the lock, which steps need: a long prompt takes some milliseconds.
+        outputs = self._admission.accept_all(request, sink)
         with self._wake:
             if self._is_stopping:
                 raise EngineStoppedError("the engine has stopped")
@@ -122,8 +123,6 @@ class Engine:
                     f"request id {request.request_id!r} is in use; accepted: an id of no request"
                     " that is still running"
                 )
-            outputs = self._admission.accept_all(request, sink, self._num_arrived)
-            self._num_arrived += len(outputs)
             self._unfinished.update(dict.fromkeys(outputs))
             self._by_id[request.request_id] = list(outputs)
             self._new += outputs

@@ -116,7 +116,7 @@ def outputs_of_one(driver) -> list[list[int]]:
     rules = FEATURES["frequency_penalty"] | FEATURES["logit_bias"]
     request = GenerationRequest("a", (1, 2, 1), SamplingParams(seed=5, n=3, max_tokens=30, **rules))
     outputs = driver.admission.accept_all(
-        request, lambda delta: tokens[delta.index].extend(delta.token_ids), arrival=0
+        request, lambda delta: tokens[delta.index].extend(delta.token_ids)
     )
     for output in outputs:
         driver.loop.queue(output)

@@ -61,7 +61,6 @@ def _request(row: Row) -> ActiveRequest:
     return ActiveRequest(
         request=GenerationRequest(f"r{row.slot_id}", (1,), sampling, row.weight),
         sink=lambda delta: None,
-        arrival=row.slot_id,
         seed=0,
         max_total_tokens=row.limit,
         stop_rules=StopRules.of(sampling, (), row.limit, None),

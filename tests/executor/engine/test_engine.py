@@ -116,6 +116,22 @@ def test_a_duplicate_id_is_refused_by_name(engine):
         engine.submit(request("twice"), Waiting())
 
 
+def test_a_prompt_is_looked_at_without_holding_the_engine_up(engine, monkeypatch):
+    accept_all = engine._admission.accept_all
+
+    def accept(*arguments):
+        looking = threading.Thread(target=engine.stats, daemon=True)  # waits as a step would
+        looking.start()
+        looking.join(30)
+        assert not looking.is_alive()
+        return accept_all(*arguments)
+
+    monkeypatch.setattr(engine._admission, "accept_all", accept)
+    result = Waiting()
+    engine.submit(request("r", max_tokens=1), result)
+    assert result.wait() == "length"
+
+
 def test_stop_ends_every_request(target):
     engine = Engine(target, NoDrafter(), SilentTransport(), config(num_kv_blocks=30_000))
     results = [Waiting() for _ in range(8)]

@@ -6,6 +6,7 @@ from types import NoneType
 import pytest
 from specsched_executor.core import PAD_SLOT, RequestError
 from specsched_executor.drafters import NgramDrafter, NoDrafter
+from specsched_executor.engine.active_request import ActiveRequest
 from specsched_executor.engine.blocks import BlockPool
 from specsched_executor.engine.delivery import ABORTED
 from specsched_executor.engine.residency import Residency
@@ -129,6 +130,11 @@ def test_greedy_output_of_a_stochastic_drafter_survives_preemption():
             assert (result.token_ids, result.finish_reason) == solo(*request)
 
 
+def arrival(request: ActiveRequest) -> int:
+    """The number that the driver gave it."""
+    return int(request.request_id.removeprefix("r"))
+
+
 def test_admission_is_in_arrival_order():
     driver = Driver(target(), NoDrafter(), SilentTransport(), config(max_num_seqs=2))
     results = [driver.submit([1] * 9, max_tokens=3, ignore_eos=True) for _ in range(6)]
@@ -202,7 +208,7 @@ def test_requests_that_each_need_all_of_the_cache_end_one_after_the_other():
     driver.run(max_steps=600)
     assert [len(result.token_ids) for result in results] == [31] * 6
     assert driver.loop.stats().num_preemptions > 0
-    assert [request.arrival for request in driver.ended] == list(range(6))
+    assert [arrival(request) for request in driver.ended] == list(range(6))
 
 
 def test_preempted_requests_come_back_before_those_that_arrived_later():
@@ -213,10 +219,10 @@ def test_preempted_requests_come_back_before_those_that_arrived_later():
     while driver.loop.has_work:
         before = set(residency.running)
         driver.loop.step()
-        admitted += [r.arrival for r in residency.running if r not in before]
-        waiting = [request.arrival for request in residency.first_waiting(4)]
+        admitted += [arrival(r) for r in residency.running if r not in before]
+        waiting = [arrival(request) for request in residency.first_waiting(4)]
         assert waiting == sorted(waiting)
-        assert all(r.arrival < min(waiting, default=99) for r in residency.running)
+        assert all(arrival(r) < min(waiting, default=99) for r in residency.running)
     assert residency.num_preemptions > 0
     assert len(admitted) >= 4
 

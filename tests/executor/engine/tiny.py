@@ -281,7 +281,7 @@ class Driver:
         params = SamplingParams(**{"repeatable": False} | sampling)
         request = GenerationRequest(f"r{arrival}", tuple(prompt), params)
         result = Result() if sink is None else sink
-        self.active[arrival] = self.admission.accept(request, result, arrival)
+        self.active[arrival] = self.admission.accept(request, result)
         self.loop.queue(self.active[arrival])
         return result
 
