@@ -34,6 +34,8 @@ __all__ = [
 
 MIN_VERIFY_SIZES = 3
 MAX_ROWS = 1 << 20
+MAX_SHORT_DRAFT_CELLS = 1 << 22
+"""Lengths of shorter drafts, times the most requests that any is told for: their table."""
 """Largest profiled size: the table is dense up to it (8 bytes a row)."""
 MIN_PRICE_MS = 1e-6
 """Floor of table(B): where the eager tail descends, a chunk's credit may exceed the step's cost."""
@@ -117,6 +119,18 @@ class CostModel:
         for drafts in (self.draft, *self.short_drafts.values()):
             for size, samples in drafts.items():
                 _check_samples("cost.draft", "requests", size, samples, positive=False)
+        self._check_short_drafts()
+
+    def _check_short_drafts(self) -> None:
+        most = max((max(samples, default=0) for samples in self.short_drafts.values()), default=0)
+        if len(self.short_drafts) * most > MAX_SHORT_DRAFT_CELLS:
+            count = len(self.short_drafts)
+            raise InvalidRequestError(
+                "cost.draft[].requests",
+                most,
+                f"must be at most {MAX_SHORT_DRAFT_CELLS // count} where {count} lengths are below"
+                " max_draft_tokens",
+            )
 
     @property
     def has_model(self) -> bool:

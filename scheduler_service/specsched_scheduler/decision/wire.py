@@ -33,6 +33,8 @@ __all__ = [
 DEFAULT_POLICY = "throughput"
 MAX_DRAFT_TOKENS = 1024
 """Largest k accepted from outside; drafts are a handful of tokens."""
+MAX_DRAFTS = 1 << 22
+"""Requests times k: a short message could name more than there is memory for."""
 
 
 def answer_plan(request: plan_pb2.PlanRequest) -> plan_pb2.PlanResponse:
@@ -137,6 +139,9 @@ def inputs_from_message(request: plan_pb2.PlanRequest) -> DecisionInputs:
     if not 1 <= k <= MAX_DRAFT_TOKENS:
         raise InvalidRequestError("max_draft_tokens", k, f"must be in 1..{MAX_DRAFT_TOKENS}")
     states = list(request.requests)
+    if len(states) * k > MAX_DRAFTS:
+        accepted = f"must be at most {MAX_DRAFTS // k} where max_draft_tokens is {k}"
+        raise InvalidRequestError("number of requests", len(states), accepted)
     confidence = np.full((len(states), k), np.nan)
     for row, state in enumerate(states):
         _check_length(row, state, k)

@@ -118,6 +118,13 @@ def test_impossible_profiles_are_named(
     assert str(error.value).startswith(named)
 
 
+def test_tables_of_shorter_drafts_beyond_all_memory_are_refused() -> None:
+    many = {length: {1 << 20: [1.0]} for length in range(1, 64)}
+    with pytest.raises(InvalidRequestError) as error:
+        CostModel({8: [1.0]}, 8, short_drafts=many)
+    assert str(error.value).startswith("cost.draft[].requests = 1048576: must be at most 66576")
+
+
 @pytest.mark.parametrize("field", ["ms_per_token", "profiled_tokens_per_request"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_impossible_context_costs_are_named(field: str, value: float) -> None:

@@ -176,6 +176,15 @@ def test_cost_must_be_there() -> None:
         answer_plan(request)
 
 
+def test_a_step_beyond_all_memory_is_refused() -> None:
+    request = plan_pb2.PlanRequest(max_draft_tokens=1024)
+    request.requests.extend([plan_pb2.RequestState()] * 5000)
+    with pytest.raises(
+        InvalidRequestError, match="number of requests = 5000: must be at most 4096"
+    ):
+        answer_plan(request)
+
+
 def test_only_full_drafts_are_priced() -> None:
     """A cost for another draft length is not that of this step's drafts."""
     request = message()
