@@ -84,9 +84,10 @@ class Image:
                     shutil.copy(each, to)
 
     def _run(self, command: str) -> None:
-        # Absolute paths are those of the image. What pip has fetched and compiled before is used.
+        # Absolute paths are those of the image. Modules are compiled when they are imported; pip
+        # takes the value of the variable for that of `compile`, not of `--no-compile`.
         command = re.sub(r"(?<=\s)/(?=\w)", f"{shlex.quote(str(self.root))}/", command)
-        environ = {**os.environ, "PATH": f"{self.bin}:{os.defpath}", "PIP_NO_COMPILE": "1"}
+        environ = {**os.environ, "PATH": f"{self.bin}:{os.defpath}", "PIP_NO_COMPILE": "0"}
         done = subprocess.run(
             ["/bin/sh", "-ec", command],
             check=False,
