@@ -103,8 +103,8 @@ class RequestLoop(ABC):
     def step(self) -> bool:
         """Run one step; False where there was nothing to run.
 
-        Whatever goes wrong fails the requests of this step and leaves the others and the loop; it
-        is raised where no request is concerned, or no other step can be run any more.
+        Whatever goes wrong fails the requests of this step, or whose turn it was to be admitted,
+        and leaves the others and the loop. It is raised where no step can be run any more.
         """
         self._step_id += 1
         structlog.contextvars.bind_contextvars(step_id=self._step_id)
@@ -114,12 +114,11 @@ class RequestLoop(ABC):
             if batch is None:
                 return False
             self._run(batch)
-        except Exception as error:  # the loop outlives whatever fails in a step
+        except Exception as error:  # noqa: BLE001 - the loop outlives whatever fails in a step
             self._counters.num_failed_steps += 1
             concerned = [*self._abandon(), *(batch.requests if batch else ())]
             concerned = concerned or list(self._residency.running)
-            if not concerned:
-                raise
+            concerned = concerned or self._residency.first_waiting(1)
             _log.exception("step failed", request_ids=[r.request_id for r in concerned])
             self._fail(concerned, f"step failed: {type(error).__name__}: {error}")
             self._gate.withhold(no_rows(self._step_id, self._config.max_draft_tokens))

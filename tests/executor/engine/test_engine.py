@@ -186,15 +186,13 @@ def test_a_fault_of_the_loop_itself_ends_every_request(target):
         engine.submit(request("late"), Waiting())
 
 
-def test_a_fault_that_is_no_request_s_ends_every_request(target, monkeypatch):
-    engine = Engine(target, NoDrafter(), SilentTransport(), config())
-    monkeypatch.setattr(engine._loop._former, "form", _raise)
-    result = Waiting()
-    engine.submit(request("r"), result)
-    has_failed = threading.Event()
-    engine.start(on_failure=has_failed.set)
-    assert has_failed.wait(30)
-    assert (result.wait(), result.last.error) == ("error", "the engine failed")
+def test_requests_for_which_no_step_can_be_formed_are_told_one_by_one(target, monkeypatch):
+    driver = Driver(target, NoDrafter(), SilentTransport(), config())
+    monkeypatch.setattr(driver.loop._former, "form", _raise)
+    results = [driver.submit([1, 2], max_tokens=5) for _ in range(3)]
+    driver.run(max_steps=len(results) + 1)
+    errors = {result.last.error for result in results}
+    assert errors == {"step failed: RuntimeError: out of order"}
 
 
 def test_a_request_that_cannot_be_admitted_is_told_and_no_room_is_lost(target, monkeypatch):
