@@ -250,6 +250,10 @@ def _run_dir(site: Site, folder: Path) -> str:
     return str(site.run_dir)
 
 
+def _model(site: Site, folder: Path) -> str:
+    return str(site.model)
+
+
 Maker = Callable[[Site, Path], str]
 TO_EXECUTOR = ("generate", "hello", "--target", _target)
 TO_SCHEDULER = ("policy", "set", "--run-dir", _run_dir)
@@ -287,7 +291,7 @@ BAD_COMMANDS: dict[str, tuple[tuple[str | Maker, ...], tuple[str, str]]] = {
         ("mode 0777", "use 0700"),
     ),
     "run directory others can write, executor": (
-        (*EXECUTOR, "--run-dir", _writable),
+        (*EXECUTOR, "--run-dir", _writable, "--model", _model),
         ("mode 0777", "use 0700"),
     ),
     "socket path too long, scheduler": (
@@ -295,7 +299,7 @@ BAD_COMMANDS: dict[str, tuple[tuple[str | Maker, ...], tuple[str, str]]] = {
         ("x" * 100, "at most 107"),
     ),
     "socket path too long, executor": (
-        (*EXECUTOR, "--run-dir", _too_long, "--model", lambda site, _: str(site.model)),
+        (*EXECUTOR, "--run-dir", _too_long, "--model", _model),
         ("x" * 100, "at most 107"),
     ),
     "policy at the start": (
@@ -307,7 +311,7 @@ BAD_COMMANDS: dict[str, tuple[tuple[str | Maker, ...], tuple[str, str]]] = {
         ("k = 99", "accepted: 0 to 64"),
     ),
     "policy of the executor's own scheduler": (
-        (*EXECUTOR[:3], "--scheduler", "in-process", "--policy", "fixed(99)"),
+        (*EXECUTOR[:3], "--scheduler", "in-process", "--policy", "fixed(99)", "--model", _model),
         ("k = 99", "accepted: 0 to 7"),
     ),
     "target without a port": (

@@ -29,7 +29,7 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
 def test_demo_answers_every_prompt_and_tells_what_was_counted(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECSCHED_EXECUTOR_PROFILE", "quick")
     logs = tmp_path / "logs"
-    done = demo("--max-tokens", "24", "--policy", "throughput", "--policy", "off", "--logs", logs)
+    done = demo("--max-tokens", "16", "--policy", "throughput", "--policy", "off", "--logs", logs)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" tokens) ---\n") == 2 * 6
     assert "texts the same under every policy: yes" in done.stdout
