@@ -96,6 +96,7 @@ class _OpenTelemetryTrace:
     def __init__(self, span: Span) -> None:
         self._span = span
         self._accepted_s = time.monotonic()
+        self._has_tokens = False
         self._newest: dict[int, TokenDelta] = {}
         self._finish_reasons: dict[int, str] = {}
 
@@ -120,7 +121,8 @@ class _OpenTelemetryTrace:
         self._accepted_s = time.monotonic()
 
     def receive(self, delta: TokenDelta) -> None:
-        if delta.token_ids and not any(each.token_ids for each in self._newest.values()):
+        if delta.token_ids and not self._has_tokens:
+            self._has_tokens = True
             elapsed_s = time.monotonic() - self._accepted_s
             self._span.add_event("first token")
             self._span.set_attribute("gen_ai.latency.time_to_first_token", elapsed_s)

@@ -158,6 +158,21 @@ async def test_outputs_of_a_request_are_summed(stub, exporter) -> None:
     assert told["gen_ai.response.finish_reasons"] == ("length",) * 3
 
 
+async def test_a_request_has_one_first_token_however_its_outputs_end(provider, exporter) -> None:
+    engine = FakeEngine()
+    async for stub in connect(engine, provider):
+        call = stub.Generate(request("a", n=2))
+        await engine.received("a")
+        for index in range(2):
+            engine.emit("a", (5,), index=index, num_output_tokens=1)
+            await call.read()
+            engine.emit("a", (), index=index, num_output_tokens=1, finish_reason="stop")
+            await call.read()
+        assert await call.read() is grpc.aio.EOF
+    events = [event.name for event in (await the_span(exporter)).events]
+    assert events == ["accepted", "first token"]
+
+
 async def test_a_refusal_is_the_callers_error_and_its_text_is_not_told(stub, exporter) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         async for _ in stub.Generate(pb.GenerateRequest(text=PROMPT, data_parallel_rank=3)):
