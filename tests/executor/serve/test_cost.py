@@ -30,8 +30,8 @@ class Start:
         monkeypatch.setattr(cost, "profile_model", self._measure)
         monkeypatch.setattr(cost, "let_schedulers_compile", self._wait)
 
-    def _wait(self, run_dir: RunDir) -> None:
-        assert run_dir.root == self.config.run_dir
+    def _wait(self, run_dir: RunDir, max_wait_s: float) -> None:
+        assert (run_dir.root, max_wait_s) == (self.config.run_dir, self.config.compile_wait_s)
         assert self.num_waits == self.num_measured
         self.num_waits += 1
 
