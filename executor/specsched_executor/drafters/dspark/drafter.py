@@ -48,7 +48,7 @@ class DSparkDrafter:
         if config.has_own_embeddings:
             embedding = checkpoint.tensors["embed_tokens.weight"].float()
             lm_head = make_linear(checkpoint.tensors["lm_head.weight"].float())
-        # Features are taken in every step, also in one that drafts nothing: cheaply, then.
+        # The dtype that is fastest here: drafts need not be exact.
         in_target_dtype = LinearFactory(linear_layout, target.embedding.dtype)
         self._backbone = Backbone(checkpoint, embedding, in_target_dtype)
         self._heads = SequentialHeads(checkpoint, lm_head, in_target_dtype)
