@@ -167,10 +167,11 @@ def _print_oracle(oracle: dict[str, Any]) -> None:
 
 def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> None:
     try:
-        import matplotlib.pyplot as plt
+        from matplotlib.figure import Figure
     except ImportError as error:
         _fail(f"{error}: pip install 'specsched[plot]'", ExitCode.MISSING_PACKAGE)
-    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(9, 6))
+    figure = Figure(figsize=(9, 6))
+    above, below = figure.subplots(2, sharex=True)
     ids = [step.step_id for step in replayed]
     for name, label in (("recorded", ", ".join(recorded)), ("new", policy)):
         sides = [getattr(step, name) for step in replayed]
@@ -185,8 +186,10 @@ def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> 
     below.set_xlabel("step")
     above.legend()
     figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    try:
+        figure.savefig(path)
+    except ValueError as error:  # matplotlib names the formats that it can write
+        _fail(f"--plot {path}: {error}", ExitCode.BAD_INPUT)
 
 
 def _fail(message: str, code: int) -> NoReturn:

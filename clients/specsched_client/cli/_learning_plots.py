@@ -109,5 +109,7 @@ def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
     try:
         figure.savefig(path)
-    except (OSError, ValueError) as error:  # matplotlib names the formats that it can write
+    except OSError as error:
+        raise InvalidRequestError(f"--plot {path}: {error.strerror}") from error
+    except ValueError as error:  # matplotlib names the formats that it can write
         raise InvalidRequestError(f"--plot {path}: {error}") from error

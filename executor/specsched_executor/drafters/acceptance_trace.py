@@ -75,7 +75,9 @@ def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
         with np.load(path) as file:
             names = [name for name in (*_REQUIRED, "temperature") if name in file]
             arrays = {name: file[name] for name in names}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except ValueError as error:  # numpy's words advise to load pickles
+        raise ValueError(f"{path} is no .npz archive of plain arrays") from error
+    except (OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is no .npz that can be read: {error}") from error
     if missing := [name for name in _REQUIRED if name not in arrays]:
         raise ValueError(f"{path}: {', '.join(missing)} is missing")

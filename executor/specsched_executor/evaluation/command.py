@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from specsched_protocol.exit_codes import ExitCode
@@ -90,15 +90,24 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
         _fail(str(error))
     except GenerationError as error:
         _fail(str(error), status=1)
-    if diagram is not None:
-        from specsched_executor.evaluation.diagram import draw_reliability
-
-        draw_reliability(report, diagram)
     if as_json:
         typer.echo(json.dumps(report))
     else:
         for line in report_lines(report):
             typer.echo(line)
+    if diagram is not None:
+        _draw(report, diagram)
+
+
+def _draw(report: dict[str, Any], path: Path) -> None:
+    from specsched_executor.evaluation.diagram import draw_reliability
+
+    try:
+        draw_reliability(report, path)
+    except OSError as error:
+        _fail(f"--diagram {path}: {error.strerror}")
+    except ValueError as error:  # matplotlib names the formats that it can write
+        _fail(f"--diagram {path}: {error}")
 
 
 def _fail(reason: str, status: int = ExitCode.BAD_INPUT) -> None:

@@ -67,9 +67,11 @@ def _load(path: Path) -> Arrays:
                 raise TraceError("is a single array, expected a .npz archive")
             wanted = ("conf", "conf_logit", "accepted", "num_verified", "request", "temperature")
             return {name: archive[name] for name in wanted if name in archive.files}
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except ValueError as error:  # numpy's words advise to load pickles
         if isinstance(error, TraceError):
             raise
+        raise TraceError("is no .npz archive of plain arrays") from error
+    except (zipfile.BadZipFile, EOFError) as error:
         raise TraceError(f"is no .npz archive of plain arrays: {error}") from error
 
 

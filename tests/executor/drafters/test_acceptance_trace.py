@@ -91,5 +91,6 @@ def test_another_file_is_refused_by_name(tmp_path, changes, said):
 def test_no_archive_is_refused(tmp_path):
     path = tmp_path / "text.npz"
     path.write_text("no archive")
-    with pytest.raises(ValueError, match=r"text\.npz is no \.npz"):
+    with pytest.raises(ValueError, match=r"text\.npz is no \.npz") as refused:
         read_acceptance_trace(path, 3)
+    assert "pickle" not in str(refused.value)

@@ -79,6 +79,14 @@ def test_a_calibration_is_reported_beside_the_raw_confidence(folder, tmp_path):
     assert diagram.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_diagram_that_cannot_be_written_costs_no_report(folder, tmp_path):
+    given = [*prompts(folder), *dspark(folder), "--limit", 2, "--json"]
+    result = run(folder, *given, "--diagram", tmp_path / "diagram.docx")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["num_requests"] > 0
+    assert "docx' is not supported" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -164,6 +164,10 @@ def test_command_prints_and_plots(tmp_path: Path, trace: Path):
     assert report["new"]["tokens_per_second"] > 0
     assert picture.stat().st_size > 1000
     assert CliRunner().invoke(app, [str(trace), "--policy", "nonsense"]).exit_code == 2
+    other = [str(trace), "--policy", "fixed(2)", "--plot", str(tmp_path / "replay.docx")]
+    refused = CliRunner().invoke(app, other)
+    assert refused.exit_code == 2
+    assert "docx' is not supported" in refused.stderr
 
 
 def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, trace: Path):
