@@ -34,9 +34,9 @@ __all__ = [
 
 MIN_VERIFY_SIZES = 3
 MAX_ROWS = 1 << 20
+"""Largest profiled size: the table is dense up to it (8 bytes a row)."""
 MAX_SHORT_DRAFT_CELLS = 1 << 22
 """Lengths of shorter drafts, times the most requests that any is told for: their table."""
-"""Largest profiled size: the table is dense up to it (8 bytes a row)."""
 MIN_PRICE_MS = 1e-6
 """Floor of table(B): where the eager tail descends, a chunk's credit may exceed the step's cost."""
 MIN_NOISE_RATIO = 0.01

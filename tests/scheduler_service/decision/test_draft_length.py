@@ -26,22 +26,23 @@ from tests.scheduler_service.decision.draft_length_reference import ReferenceDra
 
 K = 4
 THROUGHPUT = PolicyRule(int(PolicyCode.THROUGHPUT))
-# Of a step of 10 ms a row takes 0.1 and a draft token, of however many requests, 0.5.
-TABLE = CostModel(
-    verify={n: (10.0 + 0.1 * n,) for n in range(1, 65)},
-    capture_limit=64,
-    draft={1: (2.0,), 8: (2.0,)},
-    short_drafts={n: {1: (0.5 * n,), 8: (0.5 * n,)} for n in (1, 2, 3)},
-).compile()
 
 
+def machine(row_ms: float, draft_token_ms: float) -> CostTable:
+    """Steps of 10 ms, each row of which takes some time more, and each draft token, of however many
+    requests."""
+    draft = {n: {1: (draft_token_ms * n,), 8: (draft_token_ms * n,)} for n in range(1, K + 1)}
+    return CostModel(
+        verify={n: (10.0 + row_ms * n,) for n in range(1, 65)},
+        capture_limit=64,
+        draft=draft.pop(K),
+        short_drafts=draft,
+    ).compile()
+
+
+TABLE = machine(row_ms=0.1, draft_token_ms=0.5)
 # The same machine when drafting has become three times as dear, and rows twice.
-DEARER = CostModel(
-    verify={n: (10.0 + 0.2 * n,) for n in range(1, 65)},
-    capture_limit=64,
-    draft={1: (6.0,), 8: (6.0,)},
-    short_drafts={n: {1: (1.5 * n,), 8: (1.5 * n,)} for n in (1, 2, 3)},
-).compile()
+DEARER = machine(row_ms=0.2, draft_token_ms=1.5)
 
 
 class Steps:
