@@ -188,6 +188,8 @@ def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> 
     figure.tight_layout()
     try:
         figure.savefig(path)
+    except OSError as error:
+        _fail(f"--plot {path}: {error.strerror}", ExitCode.BAD_INPUT)
     except ValueError as error:  # matplotlib names the formats that it can write
         _fail(f"--plot {path}: {error}", ExitCode.BAD_INPUT)
 

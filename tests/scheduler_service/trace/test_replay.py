@@ -168,6 +168,10 @@ def test_command_prints_and_plots(tmp_path: Path, trace: Path):
     refused = CliRunner().invoke(app, other)
     assert refused.exit_code == 2
     assert "docx' is not supported" in refused.stderr
+    nowhere = tmp_path / "nowhere" / "replay.png"
+    refused = CliRunner().invoke(app, [*other[:-1], str(nowhere)])
+    assert refused.exit_code == 2
+    assert refused.stderr == f"error: --plot {nowhere}: No such file or directory\n"
 
 
 def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, trace: Path):
