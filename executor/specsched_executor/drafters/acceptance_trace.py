@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.npz import read_arrays
 
 __all__ = ["AcceptanceTrace", "RecordedRequests", "read_acceptance_trace"]
 
@@ -72,13 +72,11 @@ def read_acceptance_trace(path: Path, max_draft_tokens: int) -> AcceptanceTrace:
 
 def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
-        with np.load(path) as file:
-            names = [name for name in (*_REQUIRED, "temperature") if name in file]
-            arrays = {name: file[name] for name in names}
-    except ValueError as error:  # numpy's words advise to load pickles
-        raise ValueError(f"{path} is no .npz archive of plain arrays") from error
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no .npz that can be read: {error}") from error
+        arrays = read_arrays(path, (*_REQUIRED, "temperature"))
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
     if missing := [name for name in _REQUIRED if name not in arrays]:
         raise ValueError(f"{path}: {', '.join(missing)} is missing")
     return arrays

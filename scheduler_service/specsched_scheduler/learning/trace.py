@@ -14,11 +14,11 @@ One row is one step of one request. Other arrays are ignored.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.npz import read_arrays
 
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.learning.calibration.observations import Observations, to_logit
@@ -27,6 +27,7 @@ from specsched_scheduler.learning.errors import TraceError
 __all__ = ["read_trace"]
 
 _MAX_DRAFT_TOKENS = 64
+_ARRAYS = ("conf", "conf_logit", "accepted", "num_verified", "request", "temperature")
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 
@@ -62,17 +63,9 @@ def read_trace(path: Path, *, is_greedy: bool | None = None) -> dict[int, Observ
 
 def _load(path: Path) -> Arrays:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise TraceError("is a single array, expected a .npz archive")
-            wanted = ("conf", "conf_logit", "accepted", "num_verified", "request", "temperature")
-            return {name: archive[name] for name in wanted if name in archive.files}
-    except ValueError as error:  # numpy's words advise to load pickles
-        if isinstance(error, TraceError):
-            raise
-        raise TraceError("is no .npz archive of plain arrays") from error
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise TraceError(f"is no .npz archive of plain arrays: {error}") from error
+        return read_arrays(path, _ARRAYS)
+    except ValueError as error:
+        raise TraceError(str(error)) from error
 
 
 def _logits(arrays: Arrays) -> npt.NDArray[np.float64]:

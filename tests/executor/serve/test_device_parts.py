@@ -210,5 +210,5 @@ def test_a_recording_that_cannot_be_read_is_refused_before_the_model(tmp_path, m
     config = options(
         drafter="dspark", acceptance_trace=trace, run_dir=tmp_path / "run", profile="off", port=0
     )
-    with pytest.raises(ValueError, match=r"trace\.npz is no \.npz that can be read"):
+    with pytest.raises(ValueError, match=r"trace\.npz is no \.npz archive of plain arrays"):
         assembly.build_executor(config)
