@@ -2,7 +2,7 @@
 
 from specsched_protocol.grpc_core import quiet_grpc_core
 
-from specsched_executor._openmp import bound_spinning
+from specsched_executor._openmp import wait_shortly
 
-bound_spinning()
+wait_shortly()
 quiet_grpc_core()

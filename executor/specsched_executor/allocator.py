@@ -10,6 +10,8 @@ import structlog
 from specsched_protocol.ending import signals_blocked
 from specsched_protocol.huge_pages import allocator_can_be_told
 
+from specsched_executor._openmp import forget_waiting, wait_shortly
+
 __all__ = ["start_anew_with_settings"]
 
 _log = structlog.get_logger(__name__)
@@ -54,11 +56,13 @@ def start_anew_with_settings() -> None:
     ):
         return
     os.environ[_VARIABLE] = ":".join([*filter(None, [given]), _TOLD])
+    forget_waiting()
     try:
         with signals_blocked():
             os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very program
     except OSError as error:
         _restore(given)
+        wait_shortly()
         _log.warning("allocator left as it is", reason=str(error))
 
 

@@ -10,6 +10,7 @@ from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.settings import settings_command
 
+from specsched_executor._openmp import wait_long
 from specsched_executor.allocator import start_anew_with_settings
 from specsched_executor.config import ExecutorConfig
 
@@ -31,6 +32,7 @@ def run(config: ExecutorConfig) -> int:
     configure_logging(config.log_level, config.log_format)
     if config.device != "cuda":
         start_anew_with_settings()
+        wait_long()
     end = EndSignal()  # before the seconds that the import of torch takes
     from specsched_executor.serve import serve
 

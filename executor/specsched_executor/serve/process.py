@@ -26,6 +26,7 @@ from specsched_executor.telemetry import ExecutorHealth, RequestMeter
 from specsched_executor.tracing import RequestTracer, open_tracer
 
 from .assembly import Executor, build_executor, check_what_is_taken
+from .crowding import heeding_other_programs
 from .facts import gateway_config, model_name, served_model
 from .liveness import EngineWatch
 from .readiness import NotReadyError, prove_readiness
@@ -69,7 +70,10 @@ def _serve(config: ExecutorConfig, end: EndSignal, listeners: Listeners) -> int:
             return 0
         try:
             name = model_name(config, executor.loaded)
-            with contextlib.closing(open_tracer(config, name)) as tracer:
+            with (
+                contextlib.closing(open_tracer(config, name)) as tracer,
+                contextlib.nullcontext() if executor.runs_on_gpu else heeding_other_programs(),
+            ):
                 run = _run_observed(config, executor, tracer, end, listeners, start=start)
                 return asyncio.run(run)
         finally:

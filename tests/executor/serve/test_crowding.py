@@ -1,0 +1,169 @@
+"""Threads of a model wait for each other asleep while others want their cores."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+import torch
+from specsched_executor.serve import crowding
+from specsched_executor.serve.crowding import (
+    Crowding,
+    Turns,
+    heeding_other_programs,
+    idle_pools_needed,
+    turns_of_threads,
+)
+
+SECOND = 1_000_000_000
+ALONE = Turns(running=95 * SECOND // 100, queueing=5 * SECOND // 100)
+SHARED = Turns(running=60 * SECOND // 100, queueing=40 * SECOND // 100)
+IDLE = Turns(running=SECOND // 1000, queueing=SECOND // 1000)
+
+
+def test_one_crowded_interval_tells():
+    watch = Crowding()
+    assert not watch.observe(ALONE)
+    assert watch.observe(SHARED)
+
+
+def test_calm_has_to_last():
+    watch = Crowding()
+    watch.observe(SHARED)
+    assert watch.observe(ALONE)
+    assert watch.observe(SHARED)
+    assert watch.observe(ALONE)
+    assert not watch.observe(ALONE)
+
+
+def test_nothing_is_learned_while_nothing_is_computed():
+    watch = Crowding()
+    assert not watch.observe(IDLE)
+    watch.observe(SHARED)
+    for _ in range(100):
+        assert watch.observe(IDLE)
+
+
+def calm_until_free(watch: Crowding) -> int:
+    for intervals in range(1, 1000):
+        if not watch.observe(ALONE):
+            return intervals
+    raise AssertionError("never free again")
+
+
+def test_who_comes_back_at_once_is_waited_for_longer_up_to_a_minute():
+    watch, calms = Crowding(), []
+    for _ in range(8):
+        watch.observe(SHARED)
+        calms.append(calm_until_free(watch))
+    assert calms == [2, 4, 8, 16, 32, 64, 128, 128]
+
+
+def test_who_stays_away_is_forgotten():
+    watch = Crowding()
+    for _ in range(3):
+        watch.observe(SHARED)
+        calm_until_free(watch)
+    for _ in range(20):
+        watch.observe(ALONE)
+    watch.observe(SHARED)
+    assert calm_until_free(watch) == 2
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "num_cores", "expected"),
+    [(1, 1, 0), (3, 2, 0), (2, 2, 1), (2, 3, 2), (2, 4, 0), (8, 8, 1), (8, 15, 2), (8, 16, 0)],
+)
+def test_pools_are_so_many_that_threads_outnumber_the_cores(num_threads, num_cores, expected):
+    assert idle_pools_needed(num_threads, num_cores) == expected
+    if expected:
+        assert num_threads + expected * (num_threads - 1) > num_cores
+
+
+def test_turns_are_summed_over_threads(tmp_path):
+    for name, counts in {"1": "70 20 5", "2": "30 1 9"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "schedstat").write_text(f"{counts}\n")
+    (tmp_path / "3").mkdir()  # a thread that ended since the folder was listed
+    assert turns_of_threads(tmp_path) == Turns(100, 21)
+    assert Turns(130, 22).since(Turns(100, 21)) == Turns(30, 1)
+
+
+@pytest.mark.parametrize("content", ["", "0 0 0", "1 2"])
+def test_a_kernel_that_does_not_count_is_told(tmp_path, content):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "schedstat").write_text(content)
+    assert turns_of_threads(tmp_path) is None
+    assert turns_of_threads(tmp_path / "missing") is None
+
+
+def test_turns_of_this_process_grow():
+    before = turns_of_threads()
+    if before is None:
+        pytest.skip("this kernel does not count them")
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        pass
+    assert turns_of_threads().since(before).running >= 10_000_000
+
+
+def idle_pools() -> int:
+    return sum(thread.name == "openmp-idle-pool" for thread in threading.enumerate())
+
+
+def comes(condition) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.001)
+    return False
+
+
+@pytest.fixture
+def two_threads_on_two_cores(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(crowding, "user_chose_waiting", False)
+
+
+class Counters:
+    """What a kernel would count; `each` comes at every reading."""
+
+    def __init__(self) -> None:
+        self.each = ALONE
+        self._sum = Turns(1, 1)
+
+    def __call__(self) -> Turns:
+        now = self._sum
+        self._sum = Turns(now.running + self.each.running, now.queueing + self.each.queueing)
+        return now
+
+
+@pytest.mark.usefixtures("two_threads_on_two_cores")
+def test_a_pool_is_there_while_cores_are_shared():
+    counters = Counters()
+    with heeding_other_programs(counters, every_s=0.001):
+        counters.each = SHARED
+        assert comes(lambda: idle_pools() == 1)
+        counters.each = ALONE
+        assert comes(lambda: idle_pools() == 0)
+        counters.each = SHARED
+        assert comes(lambda: idle_pools() == 1)
+    assert idle_pools() == 0
+
+
+@pytest.mark.usefixtures("two_threads_on_two_cores")
+@pytest.mark.parametrize("why", ["the user chose", "one thread", "nothing is counted"])
+def test_nothing_is_watched(monkeypatch, why):
+    read = Counters()
+    if why == "the user chose":
+        monkeypatch.setattr(crowding, "user_chose_waiting", True)
+    elif why == "one thread":
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    else:
+        read = lambda: None  # noqa: E731
+    with heeding_other_programs(read, every_s=0.001):
+        assert not any(thread.name == "crowding-watch" for thread in threading.enumerate())
