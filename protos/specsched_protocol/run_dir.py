@@ -166,8 +166,11 @@ class RunDir:
 
     def scheduler_sockets(self) -> tuple[Path, ...]:
         """Discovery sockets present now, sorted by name. Some may be stale."""
-        candidates = sorted(self.schedulers_dir.glob("*.sock"))
-        return tuple(path for path in candidates if path.is_socket())
+        with suppress(FileNotFoundError), os.scandir(self.schedulers_dir) as entries:
+            names = sorted(each.name for each in entries if each.name.endswith(".sock"))
+            paths = map(self.schedulers_dir.joinpath, names)
+            return tuple(path for path in paths if path.is_socket())
+        return ()
 
     def check_executor_socket(self) -> None:
         """Raise RunDirError where the path of an executor's socket would be too long."""

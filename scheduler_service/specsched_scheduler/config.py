@@ -81,7 +81,7 @@ class SchedulerConfig(ProcessSettings, ListenOptions):
         json_schema_extra={"unit": "CPU number"},
     )
     heartbeat_ms: int = Field(
-        200, ge=50, le=60_000, description="Interval of the heartbeats on an Attach stream"
+        400, ge=50, le=60_000, description="Interval of the heartbeats on an Attach stream"
     )
     hello_timeout_ms: int = Field(
         5000, ge=100, le=60_000, description="Time an executor has to introduce itself"

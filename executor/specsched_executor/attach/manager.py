@@ -30,7 +30,7 @@ __all__ = ["AttachManager", "AttachmentInfo"]
 _log = structlog.get_logger(__name__)
 
 _STOP_TIMEOUT_S = 2.0
-_ALONE = 5
+_ALONE = 10
 """So many times rarer is one scheduler watched, that nobody could take over from: on two cores each
 look takes a step's threads some tenths of a millisecond."""
 

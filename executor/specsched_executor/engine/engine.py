@@ -84,6 +84,11 @@ class Engine:
         return self._thread.is_alive() and not self._is_stopping
 
     @property
+    def thread_id(self) -> int | None:
+        """The kernel's, of the thread that takes the steps; None before `start`."""
+        return self._thread.native_id
+
+    @property
     def max_context_tokens(self) -> int:
         """Prompt and output of a request together."""
         return self._admission.max_context_tokens

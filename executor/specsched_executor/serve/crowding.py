@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,17 +22,19 @@ __all__ = [
     "Turns",
     "heeding_other_programs",
     "idle_pools_needed",
-    "turns_of_threads",
+    "turns_of",
 ]
 
 _log = structlog.get_logger(__name__)
 
-_EVERY_S: Final = 0.5
+_EVERY_S: Final = 0.25
 _TASKS: Final = Path("/proc/self/task")
 _CROWDED: Final = 0.2
 _FREE: Final = 0.1
+_TELLING: Final = 2
+"""Crowded intervals in a row: a program that only comes and goes is none to yield to."""
 _FIRST_CALM: Final = 2
-_LONGEST_CALM: Final = 128
+_LONGEST_CALM: Final = 256
 _BUSY_NS: Final = int(0.1 * _EVERY_S * 1e9)
 _PARALLEL_ELEMENTS: Final = 1 << 18
 """Well above what torch leaves to a single thread."""
@@ -39,34 +42,32 @@ _PARALLEL_ELEMENTS: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Of all threads together, in ns: on a core, and runnable but waiting for one."""
+    """Of a thread, in ns: on a core, and runnable but waiting for one."""
 
     running: int
     queueing: int
 
     def since(self, earlier: Turns) -> Turns:
-        """What came since; a thread that ended takes its part with it."""
-        return Turns(
-            max(self.running - earlier.running, 0), max(self.queueing - earlier.queueing, 0)
-        )
+        """What came since."""
+        return Turns(self.running - earlier.running, self.queueing - earlier.queueing)
 
 
 class Crowding:
-    """Decides by how long threads queue for a core whether they share their cores with others.
+    """Decides by how long the thread that takes the steps queues for a core.
 
-    Threads that spin beside one other busy program queue for 0.36 to 0.45 of the time that they
-    want a core, threads that wait asleep for 0.24 to 0.34, and with nobody else but a scheduler and
-    a client of 16 streams for less than 0.09.
+    Beside one other busy program, on two cores, it queues for 0.43 to 0.49 of the time that it
+    wants a core where its threads wait actively, and for 0.33 to 0.40 where they wait asleep; with
+    nobody else but a scheduler and a client of 16 streams for less than 0.1.
 
-    Turned free too early, the next interval is slow and tells; the calm that is asked for then
+    Turned free too early, the next intervals are slow and tell; the calm that is asked for then
     doubles, up to a minute.
     """
 
     def __init__(self) -> None:
         self.is_crowded = False
-        self._calm = 0
+        self._in_a_row = 0
+        self._since_change = math.inf
         self._calm_wanted = _FIRST_CALM
-        self._since_free = 0
 
     def observe(self, turns: Turns) -> bool:
         """turns: those of the last interval. Returns `is_crowded`."""
@@ -74,50 +75,54 @@ class Crowding:
         if wanted < _BUSY_NS:
             return self.is_crowded  # nothing was computed, which tells nothing
         share = turns.queueing / wanted
-        if self.is_crowded:
-            self._calm = self._calm + 1 if share < _FREE else 0
-            if self._calm >= self._calm_wanted:
-                self.is_crowded, self._since_free = False, 0
-            return self.is_crowded
-        self._since_free += 1
-        if share > _CROWDED:
-            relapsed = self._calm > 0 and self._since_free <= self._calm_wanted
-            self._calm_wanted = (
-                min(2 * self._calm_wanted, _LONGEST_CALM) if relapsed else _FIRST_CALM
-            )
-            self.is_crowded, self._calm = True, 0
+        is_contrary = share < _FREE if self.is_crowded else share > _CROWDED
+        self._since_change += 1
+        self._in_a_row = self._in_a_row + 1 if is_contrary else 0
+        if self._in_a_row == (self._calm_wanted if self.is_crowded else _TELLING):
+            self._change()
         return self.is_crowded
 
+    def _change(self) -> None:
+        self.is_crowded = not self.is_crowded
+        if self.is_crowded:
+            is_relapse = self._since_change <= self._calm_wanted + _TELLING
+            self._calm_wanted = (
+                min(2 * self._calm_wanted, _LONGEST_CALM) if is_relapse else _FIRST_CALM
+            )
+        self._since_change = self._in_a_row = 0
 
-def turns_of_threads(tasks: Path = _TASKS) -> Turns | None:
-    """Those of this process since its threads began; None where the kernel does not tell."""
-    running = queueing = 0
+
+def turns_of(thread_id: int, tasks: Path = _TASKS) -> Turns | None:
+    """Those of a thread of this process since it began; None where the kernel does not tell."""
     try:
-        for task in tasks.iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-                on_core, in_queue, _ = (task / "schedstat").read_text("ascii").split()
-                running, queueing = running + int(on_core), queueing + int(in_queue)
+        running, queueing, _ = (tasks / str(thread_id) / "schedstat").read_text("ascii").split()
+        turns = Turns(int(running), int(queueing))
     except (OSError, ValueError):
         return None
-    return Turns(running, queueing) if running else None
+    return turns if turns.running else None
 
 
 @contextlib.contextmanager
 def heeding_other_programs(
-    read: Callable[[], Turns | None] = turns_of_threads, every_s: float = _EVERY_S
+    thread_id: int,
+    read: Callable[[int], Turns | None] = turns_of,
+    every_s: float = _EVERY_S,
 ) -> Iterator[None]:
     """Have OpenMP's threads wait for each other asleep while others want their cores.
 
-    Does nothing where the user chose how they wait, where `idle_pools_needed` is 0, and where the
-    kernel does not count how long threads queue for a core.
+    thread_id: of the one that has them compute. Does nothing where the user chose how they wait,
+    where `idle_pools_needed` is 0, and where the kernel does not count what a thread queues for.
     """
     num_pools = idle_pools_needed(torch.get_num_threads(), len(os.sched_getaffinity(0)))
-    if user_chose_waiting or num_pools == 0 or read() is None:
+    if user_chose_waiting or num_pools == 0 or read(thread_id) is None:
         yield
         return
     ended = threading.Event()
     watch = threading.Thread(
-        target=_watch, args=(ended, num_pools, read, every_s), name="crowding-watch", daemon=True
+        target=_watch,
+        args=(ended, num_pools, partial(read, thread_id), every_s),
+        name="crowding-watch",
+        daemon=True,
     )
     watch.start()
     try:

@@ -70,10 +70,7 @@ def _serve(config: ExecutorConfig, end: EndSignal, listeners: Listeners) -> int:
             return 0
         try:
             name = model_name(config, executor.loaded)
-            with (
-                contextlib.closing(open_tracer(config, name)) as tracer,
-                contextlib.nullcontext() if executor.runs_on_gpu else heeding_other_programs(),
-            ):
+            with contextlib.closing(open_tracer(config, name)) as tracer:
                 run = _run_observed(config, executor, tracer, end, listeners, start=start)
                 return asyncio.run(run)
         finally:
@@ -147,8 +144,11 @@ async def _run(
     engine = executor.engine
     watch = EngineWatch(engine.stats, lambda: engine.is_running, config.stall_after_s)
     health.not_alive = watch.not_alive
-    async with _beside(watch.run(), feed_watchdog(notifier, watch.not_alive)):
-        await _first_of(stop, failed)
+    with contextlib.ExitStack() as beside:
+        if not executor.runs_on_gpu and engine.thread_id is not None:
+            beside.enter_context(heeding_other_programs(engine.thread_id))
+        async with _beside(watch.run(), feed_watchdog(notifier, watch.not_alive)):
+            await _first_of(stop, failed)
     if failed.is_set():
         notifier.stopping("the engine or the front end failed")
         # Nothing can be served any more: say so, and leave the restart to whoever supervises.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from specsched_executor.serve.crowding import (
     Turns,
     heeding_other_programs,
     idle_pools_needed,
-    turns_of_threads,
+    turns_of,
 )
 
 SECOND = 1_000_000_000
@@ -23,27 +24,15 @@ SHARED = Turns(running=60 * SECOND // 100, queueing=40 * SECOND // 100)
 IDLE = Turns(running=SECOND // 1000, queueing=SECOND // 1000)
 
 
-def test_one_crowded_interval_tells():
+def crowded() -> Crowding:
     watch = Crowding()
-    assert not watch.observe(ALONE)
-    assert watch.observe(SHARED)
+    crowd(watch)
+    return watch
 
 
-def test_calm_has_to_last():
-    watch = Crowding()
+def crowd(watch: Crowding) -> None:
     watch.observe(SHARED)
-    assert watch.observe(ALONE)
     assert watch.observe(SHARED)
-    assert watch.observe(ALONE)
-    assert not watch.observe(ALONE)
-
-
-def test_nothing_is_learned_while_nothing_is_computed():
-    watch = Crowding()
-    assert not watch.observe(IDLE)
-    watch.observe(SHARED)
-    for _ in range(100):
-        assert watch.observe(IDLE)
 
 
 def calm_until_free(watch: Crowding) -> int:
@@ -53,22 +42,46 @@ def calm_until_free(watch: Crowding) -> int:
     raise AssertionError("never free again")
 
 
+def test_two_crowded_intervals_in_a_row_tell():
+    watch = Crowding()
+    assert not watch.observe(SHARED)
+    assert not watch.observe(ALONE)
+    assert not watch.observe(SHARED)
+    assert watch.observe(SHARED)
+
+
+def test_calm_has_to_last():
+    watch = crowded()
+    assert watch.observe(ALONE)
+    assert watch.observe(SHARED)
+    assert watch.observe(ALONE)
+    assert not watch.observe(ALONE)
+
+
+def test_nothing_is_learned_while_nothing_is_computed():
+    watch = Crowding()
+    assert not watch.observe(IDLE)
+    crowd(watch)
+    for _ in range(100):
+        assert watch.observe(IDLE)
+
+
 def test_who_comes_back_at_once_is_waited_for_longer_up_to_a_minute():
     watch, calms = Crowding(), []
-    for _ in range(8):
-        watch.observe(SHARED)
+    for _ in range(9):
+        crowd(watch)
         calms.append(calm_until_free(watch))
-    assert calms == [2, 4, 8, 16, 32, 64, 128, 128]
+    assert calms == [2, 4, 8, 16, 32, 64, 128, 256, 256]
 
 
 def test_who_stays_away_is_forgotten():
     watch = Crowding()
     for _ in range(3):
-        watch.observe(SHARED)
+        crowd(watch)
         calm_until_free(watch)
     for _ in range(20):
         watch.observe(ALONE)
-    watch.observe(SHARED)
+    crowd(watch)
     assert calm_until_free(watch) == 2
 
 
@@ -82,31 +95,32 @@ def test_pools_are_so_many_that_threads_outnumber_the_cores(num_threads, num_cor
         assert num_threads + expected * (num_threads - 1) > num_cores
 
 
-def test_turns_are_summed_over_threads(tmp_path):
-    for name, counts in {"1": "70 20 5", "2": "30 1 9"}.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "schedstat").write_text(f"{counts}\n")
-    (tmp_path / "3").mkdir()  # a thread that ended since the folder was listed
-    assert turns_of_threads(tmp_path) == Turns(100, 21)
-    assert Turns(130, 22).since(Turns(100, 21)) == Turns(30, 1)
+def counted(tasks: Path, content: str) -> Path:
+    (tasks / "7").mkdir()
+    (tasks / "7" / "schedstat").write_text(content)
+    return tasks
 
 
-@pytest.mark.parametrize("content", ["", "0 0 0", "1 2"])
+def test_turns_as_the_kernel_counts_them(tmp_path):
+    turns = turns_of(7, counted(tmp_path, "100 21 5\n"))
+    assert turns == Turns(100, 21)
+    assert Turns(130, 22).since(turns) == Turns(30, 1)
+
+
+@pytest.mark.parametrize("content", ["", "0 0 0", "1 2", "a b c"])
 def test_a_kernel_that_does_not_count_is_told(tmp_path, content):
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "schedstat").write_text(content)
-    assert turns_of_threads(tmp_path) is None
-    assert turns_of_threads(tmp_path / "missing") is None
+    assert turns_of(7, counted(tmp_path, content)) is None
+    assert turns_of(8, tmp_path) is None
 
 
-def test_turns_of_this_process_grow():
-    before = turns_of_threads()
+def test_turns_of_this_thread_grow():
+    before = turns_of(threading.get_native_id())
     if before is None:
         pytest.skip("this kernel does not count them")
     until = time.thread_time() + 0.02
     while time.thread_time() < until:
         pass
-    assert turns_of_threads().since(before).running >= 10_000_000
+    assert turns_of(threading.get_native_id()).since(before).running >= 10_000_000
 
 
 def idle_pools() -> int:
@@ -136,7 +150,7 @@ class Counters:
         self.each = ALONE
         self._sum = Turns(1, 1)
 
-    def __call__(self) -> Turns:
+    def __call__(self, thread_id: int) -> Turns:
         now = self._sum
         self._sum = Turns(now.running + self.each.running, now.queueing + self.each.queueing)
         return now
@@ -145,7 +159,7 @@ class Counters:
 @pytest.mark.usefixtures("two_threads_on_two_cores")
 def test_a_pool_is_there_while_cores_are_shared():
     counters = Counters()
-    with heeding_other_programs(counters, every_s=0.001):
+    with heeding_other_programs(7, counters, every_s=0.001):
         counters.each = SHARED
         assert comes(lambda: idle_pools() == 1)
         counters.each = ALONE
@@ -164,6 +178,6 @@ def test_nothing_is_watched(monkeypatch, why):
     elif why == "one thread":
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     else:
-        read = lambda: None  # noqa: E731
-    with heeding_other_programs(read, every_s=0.001):
+        read = lambda thread_id: None  # noqa: E731
+    with heeding_other_programs(7, read, every_s=0.001):
         assert not any(thread.name == "crowding-watch" for thread in threading.enumerate())
