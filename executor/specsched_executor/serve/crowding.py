@@ -155,9 +155,12 @@ def _watch(
             was_crowded, is_crowded = crowding.is_crowded, crowding.observe(now.since(before))
             before = now
             if is_crowded and not was_crowded:
-                for _ in range(num_pools):
-                    pools.enter_context(_idle_pool())
                 _log.info("cores are shared", model_threads="wait for each other asleep")
+                try:
+                    for _ in range(num_pools):
+                        pools.enter_context(_idle_pool())
+                except RuntimeError as error:
+                    _log.warning("model threads go on waiting actively", reason=str(error))
             elif was_crowded and not is_crowded:
                 pools.close()
                 _log.info("cores are free", model_threads="wait for each other actively")
@@ -168,18 +171,30 @@ def _idle_pool() -> Iterator[None]:
     """Have OpenMP threads beside those that compute, which never get work.
 
     GNU OpenMP counts all that it has. While these are more than there are cores, none of them waits
-    actively for more than 100 turns: the one way to tell a runtime that is loaded.
+    actively for more than 100 turns: the one way to tell a runtime that is loaded. Raises
+    RuntimeError where no threads are to be had.
     """
+    with contextlib.ExitStack() as trial:  # OpenMP would end the process where it gets none
+        for _ in range(torch.get_num_threads()):
+            trial.enter_context(_waiting_thread(lambda: None))
+    # A pool belongs to the thread that first needs it.
+    with _waiting_thread(lambda: torch.zeros(_PARALLEL_ELEMENTS).add_(1)):
+        yield
+
+
+@contextlib.contextmanager
+def _waiting_thread(first: Callable[[], object]) -> Iterator[None]:
+    """A thread that does `first`, then waits for the end of the block."""
     released = threading.Event()
 
-    def hold() -> None:
-        torch.zeros(_PARALLEL_ELEMENTS).add_(1)  # a pool belongs to the thread that first needs it
+    def run() -> None:
+        first()
         released.wait()
 
-    holder = threading.Thread(target=hold, name="openmp-idle-pool", daemon=True)
-    holder.start()
+    thread = threading.Thread(target=run, name="openmp-idle-pool", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         released.set()
-        holder.join()
+        thread.join()

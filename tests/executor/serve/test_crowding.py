@@ -144,15 +144,17 @@ def two_threads_on_two_cores(monkeypatch):
 
 
 class Counters:
-    """What a kernel would count; `each` comes at every reading."""
+    """What a kernel would count: at every reading the next of `first`, then `each`, come to it."""
 
-    def __init__(self) -> None:
-        self.each = ALONE
+    def __init__(self, *first: Turns) -> None:
+        self.each = first[-1] if first else ALONE
+        self._first = list(first)
         self._sum = Turns(1, 1)
 
     def __call__(self, thread_id: int) -> Turns:
         now = self._sum
-        self._sum = Turns(now.running + self.each.running, now.queueing + self.each.queueing)
+        more = self._first.pop(0) if self._first else self.each
+        self._sum = Turns(now.running + more.running, now.queueing + more.queueing)
         return now
 
 
@@ -167,6 +169,23 @@ def test_a_pool_is_there_while_cores_are_shared():
         counters.each = SHARED
         assert comes(lambda: idle_pools() == 1)
     assert idle_pools() == 0
+
+
+@pytest.mark.usefixtures("two_threads_on_two_cores")
+def test_the_watch_goes_on_where_no_thread_was_to_be_had(monkeypatch):
+    start, refused = threading.Thread.start, []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "openmp-idle-pool" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    twice = [ALONE, SHARED, SHARED, ALONE, ALONE, SHARED]
+    with heeding_other_programs(7, Counters(*twice), every_s=0.001):
+        assert comes(lambda: idle_pools() == 1)
+        assert refused
 
 
 @pytest.mark.usefixtures("two_threads_on_two_cores")
