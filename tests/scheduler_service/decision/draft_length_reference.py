@@ -94,8 +94,10 @@ class ReferenceDraftLength:
         plain = verify_ms(table, np.array([rows - report.num_prefill_tokens]))[0]
         relative = report.context_tokens - table.profiled_context * n
         base = max(plain + table.context_ms_per_token * relative, plain / 10.0)
-        before, after = verify_ms(table, np.array([rows, report.num_tokens]))
-        verify = reached * ((after - before) / max(reached.sum(), 1))
+        costs = verify_ms(table, rows + np.append(0, np.cumsum(reached)))
+        verify = reached * ((costs[-1] - costs[0]) / max(reached.sum(), 1))
+        if reached.sum() == report.num_verified.max(initial=0) * n:
+            verify = np.diff(costs)
         drafts = np.array([draft_ms(table, n, length) for length in range(self.k + 1)])
         gain = (report.num_accepted[:, None] > positions).sum(axis=0) / n
         return gain, (verify + np.diff(drafts)) / base

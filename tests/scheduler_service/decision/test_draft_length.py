@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from specsched_protocol.plan import StepReport
@@ -123,15 +125,37 @@ def test_what_became_useful_is_found_again():
     assert steps.learner.plan.draft_tokens == K
 
 
-def test_positions_share_what_a_stair_costs():
-    """Four rows and their eight drafts: all of the stair lies under the first position's rows."""
-    stairs = CostModel({4: (10.0,), 8: (14.0,), 12: (14.0,)}, 12, {4: (1.0,)}).compile()
-    steps = Steps(table=stairs)
+STAIRS = CostModel({4: (10.0,), 8: (14.0,), 12: (14.0,)}, 12, {4: (1.0,)}).compile()
+
+
+def outcome_of_four(num_verified):
+    """Gain and extra of a step of as many requests, all of whose verified drafts are accepted."""
+    steps = Steps(table=STAIRS)
     steps.asked_before = 2
+    verified = np.array(num_verified, dtype=np.uint32)
+    report = replace(
+        steps.report([1.0] * K, 4),
+        num_tokens=4 + int(verified.sum()),
+        num_verified=verified,
+        num_accepted=verified,
+    )
     gain, extra = np.zeros((2, K))
-    outcome_of(finished_steps([steps.report([1.0] * K, 4)]), 0, stairs, gain, extra)
-    assert gain.tolist() == [1.0, 1.0, 0.0, 0.0]
-    assert extra == pytest.approx([0.2 + 0.1, 0.2, 0.0, 0.0])
+    outcome_of(finished_steps([report]), 0, STAIRS, gain, extra)
+    return gain.tolist(), extra
+
+
+def test_positions_share_what_a_stair_costs_where_drafts_were_left_out():
+    """Seven drafts: all of the stair lies under the first position's rows, and is none's alone."""
+    gain, extra = outcome_of_four([2, 2, 2, 1])
+    assert gain == [1.0, 0.75, 0.0, 0.0]
+    assert extra == pytest.approx([0.4 * 4 / 7 + 0.1, 0.4 * 3 / 7, 0.0, 0.0])
+
+
+def test_a_position_costs_what_it_adds_where_every_draft_was_verified():
+    """Second tokens fill the size that the first ones need: to leave them out saves nothing."""
+    gain, extra = outcome_of_four([2, 2, 2, 2])
+    assert gain == [1.0, 1.0, 0.0, 0.0]
+    assert extra == pytest.approx([0.4 + 0.1, 0.0, 0.0, 0.0])
 
 
 def test_each_load_has_a_length_of_its_own():
