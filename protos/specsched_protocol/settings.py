@@ -40,9 +40,14 @@ ENV_PREFIX = "SPECSCHED_"
 class ConfigError(ValueError):
     """Options that cannot be used; the message names each value and what is accepted."""
 
+    exit_code: ClassVar[ExitCode] = ExitCode.BAD_INPUT
+    """Of a process that cannot start for it."""
+
 
 class MissingPackageError(ConfigError):
     """An option needs a package that is not installed; the message says how to get it."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.MISSING_PACKAGE
 
 
 class Settings(BaseModel):
@@ -111,7 +116,7 @@ def settings_command(
     """Make a typer command function with one flag per field of `settings`.
 
     It loads the settings, calls `run` with them and exits with its result; a ConfigError is printed
-    to stderr and exits with 2, a MissingPackageError with 5.
+    to stderr and exits with its `exit_code`.
     """
 
     def command(**flags: object) -> None:
@@ -119,9 +124,7 @@ def settings_command(
             loaded = load_settings(settings, flags)
         except ConfigError as error:
             typer.echo(f"error: {error}", err=True)
-            is_missing = isinstance(error, MissingPackageError)
-            code = ExitCode.MISSING_PACKAGE if is_missing else ExitCode.BAD_INPUT
-            raise typer.Exit(code) from None
+            raise typer.Exit(error.exit_code) from None
         raise typer.Exit(run(loaded))
 
     parameters = [

@@ -13,7 +13,7 @@ from specsched_protocol.exit_codes import ExitCode
 from specsched_protocol.http.listeners import HttpListenError, Listeners
 from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.sd_notify import Notifier, feed_watchdog
-from specsched_protocol.settings import MissingPackageError
+from specsched_protocol.settings import ConfigError
 from specsched_protocol.start_marks import marked_as_starting
 from specsched_protocol.tcp import TcpAddress
 
@@ -53,8 +53,7 @@ def serve(config: ExecutorConfig, end: EndSignal) -> int:
         *(NotReadyError, RunDirError, ValueError),
     ) as error:
         _log.error("cannot start", reason=str(error))
-        is_missing = isinstance(error, MissingPackageError)
-        return ExitCode.MISSING_PACKAGE if is_missing else ExitCode.BAD_INPUT
+        return error.exit_code if isinstance(error, ConfigError) else ExitCode.BAD_INPUT
     _log.info("stopped")
     return status
 
