@@ -56,7 +56,7 @@ class Sampling:
     def __post_init__(self) -> None:
         finite = math.isfinite(self.temperature) and self.temperature >= 0
         self._require("temperature", finite, "a finite number >= 0")
-        self._require("top_k", 0 <= self.top_k <= _UINT32_MAX, "0 (off) or more")
+        self._require("top_k", 0 <= self.top_k <= _UINT32_MAX, f"0 (off) to {_UINT32_MAX}")
         self._require("top_p", 0 < self.top_p <= 1, "more than 0, at most 1")
         self._require_penalties()
         self._require("n", 1 <= self.n <= _MAX_OUTPUTS, f"1 to {_MAX_OUTPUTS}")
@@ -66,11 +66,11 @@ class Sampling:
             self._require(name, few, f"0 to {_MAX_LOGPROBS}, or None")
         self._require("seed", self.seed is None or self.seed in _INT32, "-2^31 to 2^31 - 1")
         some = self.max_tokens is None or 1 <= self.max_tokens <= _UINT32_MAX
-        self._require("max_tokens", some, "1 or more")
-        self._require("min_tokens", 0 <= self.min_tokens <= _UINT32_MAX, "0 or more")
+        self._require("max_tokens", some, f"1 to {_UINT32_MAX}, or None")
+        self._require("min_tokens", 0 <= self.min_tokens <= _UINT32_MAX, f"0 to {_UINT32_MAX}")
         self._require("stop", all(self.stop), "strings that are not empty")
         ids = all(0 <= token_id <= _UINT32_MAX for token_id in self.stop_token_ids)
-        self._require("stop_token_ids", ids, "token ids >= 0")
+        self._require("stop_token_ids", ids, f"token ids from 0 to {_UINT32_MAX}")
 
     def _require_penalties(self) -> None:
         self._require("min_p", 0 <= self.min_p <= 1, "0 (off) to 1")

@@ -12,13 +12,12 @@ from specsched_protocol.http.listeners import HttpListenError
 from specsched_protocol.logs import configure_logging
 from specsched_protocol.run_dir import RunDir, RunDirError
 from specsched_protocol.settings import settings_command
-from specsched_protocol.shm.layout import MAX_DRAFT_TOKENS
 
 from specsched_scheduler.config import SchedulerConfig
 from specsched_scheduler.learning.document import load_state
 from specsched_scheduler.learning.errors import StateError
 from specsched_scheduler.planner import WarmUpError
-from specsched_scheduler.policies import PolicyError, build_policy, check_effect
+from specsched_scheduler.policies import PolicyError, build_policy
 from specsched_scheduler.service import SchedulerServer, ServiceError
 
 __all__ = ["scheduler"]
@@ -32,7 +31,6 @@ def run(config: SchedulerConfig) -> int:
     configure_logging(config.log_level, config.log_format)
     try:
         policy = build_policy(config.policy)
-        check_effect(policy, MAX_DRAFT_TOKENS, "any executor")
         state = load_state(config.learned_state) if config.learned_state else None
         run_dir = RunDir.open(config.run_dir)
         asyncio.run(_serve(SchedulerServer(config, run_dir, policy, state), end))

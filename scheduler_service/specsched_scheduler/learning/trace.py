@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from specsched_protocol.npz import read_arrays
+from specsched_protocol.shm.layout import MAX_DRAFT_TOKENS
 
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.learning.calibration.observations import Observations, to_logit
@@ -26,7 +27,6 @@ from specsched_scheduler.learning.errors import TraceError
 
 __all__ = ["read_trace"]
 
-_MAX_DRAFT_TOKENS = 64
 _ARRAYS = ("conf", "conf_logit", "accepted", "num_verified", "request", "temperature")
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -75,8 +75,10 @@ def _logits(arrays: Arrays) -> npt.NDArray[np.float64]:
         raise TraceError("has neither conf nor conf_logit, one is needed")
     if values.ndim != 2 or not np.issubdtype(values.dtype, np.floating):
         raise TraceError(f"{name} is {values.dtype} {values.shape}, expected floats [n, k]")
-    if len(values) == 0 or not 1 <= values.shape[1] <= _MAX_DRAFT_TOKENS:
-        raise TraceError(f"{name} has shape {values.shape}, expected n > 0, k in 1..64")
+    if len(values) == 0 or not 1 <= values.shape[1] <= MAX_DRAFT_TOKENS:
+        raise TraceError(
+            f"{name} has shape {values.shape}, expected n > 0, k in 1..{MAX_DRAFT_TOKENS}"
+        )
     numbers = values.astype(np.float64)
     if name == "conf_logit":
         return np.clip(numbers, -12.0, 12.0)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from specsched_protocol.shm.layout import MAX_DRAFT_TOKENS
 
-from specsched_scheduler.decision.codes import NO_CAP, SPEED_POLICIES, Feature, PolicyCode
+from specsched_scheduler.decision.codes import SPEED_POLICIES, Feature, PolicyCode
 from specsched_scheduler.decision.cost import FEW_REQUESTS, LEAD_ALONE
 from specsched_scheduler.decision.errors import PolicyError
 from specsched_scheduler.decision.reference import StepView
@@ -116,7 +117,7 @@ class Fixed:
     """At most k drafts of each request, all of them. Needs no cost model."""
 
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("k", minimum=0, maximum=NO_CAP - 1, is_integer=True),
+        Parameter("k", minimum=0, maximum=MAX_DRAFT_TOKENS, is_integer=True),
     )
 
     def __init__(self, k: int) -> None:

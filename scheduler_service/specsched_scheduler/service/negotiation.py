@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from specsched_protocol.shm.layout import MAX_DRAFT_TOKENS, MAX_REQUESTS
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.versions import VersionRange
 
@@ -12,8 +13,6 @@ from .errors import InvalidMessageError, PeerRefusedError
 __all__ = ["check_hello", "negotiate_protocol"]
 
 _BOOT_ID_BYTES = 16
-_MAX_DRAFT_TOKENS = 64
-_MAX_REQUESTS = 65_536
 
 
 def negotiate_protocol(ours: VersionRange, theirs: VersionRange) -> int:
@@ -40,8 +39,8 @@ def check_hello(hello: pb.Hello) -> None:
         raise InvalidMessageError(
             f"hello.boot_id has {len(hello.boot_id)} bytes, accepted: {_BOOT_ID_BYTES}"
         )
-    _check_range("hello.model.max_requests", hello.model.max_requests, _MAX_REQUESTS)
-    _check_range("hello.model.max_draft_tokens", hello.model.max_draft_tokens, _MAX_DRAFT_TOKENS)
+    _check_range("hello.model.max_requests", hello.model.max_requests, MAX_REQUESTS)
+    _check_range("hello.model.max_draft_tokens", hello.model.max_draft_tokens, MAX_DRAFT_TOKENS)
     sizes = list(hello.capture_sizes)
     if any(low >= high for low, high in pairwise(sizes)):
         raise InvalidMessageError(f"hello.capture_sizes = {sizes}: accepted: strictly rising sizes")

@@ -59,9 +59,9 @@ async def test_policy_beyond_every_attached_executor_is_refused(scheduler, run_d
     async with executor.attached(scheduler):
         await scheduler.set_policy("fixed", k=MAX_DRAFT_TOKENS)
         with pytest.raises(
-            grpc.aio.AioRpcError, match=f"k = 99 .*accepted: 0 to {MAX_DRAFT_TOKENS}"
+            grpc.aio.AioRpcError, match=f"k = 9 .*accepted: 0 to {MAX_DRAFT_TOKENS}"
         ):
-            await scheduler.set_policy("fixed", k=99)
+            await scheduler.set_policy("fixed", k=9)
         assert dict((await scheduler.status()).policy.parameters) == {"k": MAX_DRAFT_TOKENS}
 
 
