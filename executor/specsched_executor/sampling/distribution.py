@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
+from specsched_kernels.temperature import SMALLEST_TEMPERATURE
 
 from specsched_executor.sampling.params import SamplingTensors
 
 __all__ = ["draw", "target_distribution"]
 
-_SMALLEST_TEMPERATURE: Final = 1e-30
-"""Below it the likeliest token has all the mass as well, but logits would overflow."""
 _NUM_CANDIDATES = 256
 """Largest probabilities looked at before a whole row is sorted for top-p."""
 
@@ -23,7 +20,7 @@ def target_distribution(logits: torch.Tensor, params: SamplingTensors) -> torch.
     logits, top-p the shortest list of the most probable tokens whose mass reaches p; whatever ties
     with the last one kept is kept too, so that a row's outcome depends on nothing but the row.
     """
-    scaled = logits / params.temperature.clamp(min=_SMALLEST_TEMPERATURE)[:, None]
+    scaled = logits / params.temperature.clamp(min=SMALLEST_TEMPERATURE)[:, None]
     scaled = _cut_top_k(scaled, params.top_k)
     probabilities = torch.softmax(scaled, dim=-1)
     return _cut_top_p(probabilities, params.top_p)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from specsched_protocol.compiling import njit
 
 from specsched_kernels.cpu.simd import LANES, exp_scaled, row_max
+from specsched_kernels.temperature import SMALLEST_TEMPERATURE
 
 __all__ = [
     "BLOCK",
@@ -34,8 +35,7 @@ BLOCK: Final = 512
 FAULTY: Final = -1
 """Instead of a token: the row has no largest logit, or a NaN."""
 _VECTORS: Final = BLOCK // LANES
-_LARGEST_SCALE: Final = np.float32(1e30)
-"""Of 1 / temperature: 0 times it is still 0."""
+_LARGEST_SCALE: Final = np.float32(1 / SMALLEST_TEMPERATURE)
 
 
 @njit(cache=True, nogil=True)

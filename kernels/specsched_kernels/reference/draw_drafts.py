@@ -9,6 +9,7 @@ import torch
 from specsched_kernels._checks import check_tensor
 from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.reference.uniforms import Purpose, keyed_uniform
+from specsched_kernels.temperature import SMALLEST_TEMPERATURE
 
 __all__ = ["DraftDraws", "MarkovBias", "draw_drafts"]
 
@@ -81,7 +82,7 @@ def draw_drafts(
 
 
 def _draw(logits: torch.Tensor, draws: DraftDraws, request: int, position: int) -> int:
-    scale = 1 / draws.temperatures[request].clamp(min=1e-30)
+    scale = 1 / draws.temperatures[request].clamp(min=SMALLEST_TEMPERATURE)
     cumulative = (scale * (logits - logits.max())).double().exp().cumsum(0)
     key = int(draws.seeds[request]), int(draws.positions[request]) + position
     uniform = keyed_uniform(*key, Purpose.DRAFT, int(draws.step_id))

@@ -10,6 +10,7 @@ import torch
 
 from specsched_kernels.draft_distribution import DraftDistribution
 from specsched_kernels.reference.uniforms import Purpose, keyed_uniform
+from specsched_kernels.temperature import SMALLEST_TEMPERATURE
 
 if TYPE_CHECKING:
     from specsched_kernels.verify_drafts import VerifyOutcome
@@ -104,7 +105,7 @@ def target_distribution(inputs: SamplingInputs, request: int, logits: torch.Tens
     if min_p > 0:
         lowest = logits.max() + temperature * math.log(min_p)
         logits = logits.masked_fill(logits < lowest, -torch.inf)
-    scaled = logits / temperature.clamp(min=1e-30)
+    scaled = logits / temperature.clamp(min=SMALLEST_TEMPERATURE)
     top_k, top_p = int(inputs.top_k[request]), float(inputs.top_p[request])
     if 0 < top_k < len(scaled):
         scaled = scaled.masked_fill(scaled < scaled.topk(top_k).values[-1], -torch.inf)

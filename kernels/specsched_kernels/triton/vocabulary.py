@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from specsched_kernels.temperature import SMALLEST_TEMPERATURE
+
 __all__ = [
     "LOWEST_KEY",
     "draw_target",
@@ -17,7 +19,7 @@ __all__ = [
 
 LOWEST_KEY = tl.constexpr(-0x7FFFFFFF)
 _LOG2_E = tl.constexpr(1.4426950408889634)
-_SMALLEST_TEMPERATURE = tl.constexpr(1e-30)
+_SMALLEST_TEMPERATURE = tl.constexpr(SMALLEST_TEMPERATURE)
 _NO_INDEX = tl.constexpr(0x7FFFFFFF)
 
 
