@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from specsched_protocol.console import to_stdout
 from specsched_protocol.exit_codes import ExitCode
+from specsched_protocol.picture import PICTURE_FILE, PictureError, check_picture, save_picture
 
 from specsched_scheduler.decision.calibration import GREEDY, NUM_CLASSES
 from specsched_scheduler.learning.calibration.observations import Observations
@@ -48,7 +49,7 @@ def calibrate(  # noqa: PLR0917 - options of the command
         Path | None, typer.Option(help="Write the learned state here, to be imported.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write reliability diagrams here: .png, .svg or .pdf.")
+        Path | None, typer.Option(help=f"Draw reliability diagrams to this file: {PICTURE_FILE}.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
 ) -> None:
@@ -58,12 +59,16 @@ def calibrate(  # noqa: PLR0917 - options of the command
     """
     is_greedy = None if sampling_class is None else sampling_class is SamplingClass.GREEDY
     try:
+        if plot is not None:
+            check_picture("--plot", plot)
         parts = _read(traces, is_greedy)
         fits = {_name(of_class): calibrate_trace(rows) for of_class, rows in parts.items()}
         if plot is not None:
             _plot(fits, plot)
         if out is not None:
             out.write_text(write_state(_state(fits, model, drafter)), encoding="utf-8")
+    except PictureError as error:
+        _fail(str(error), error.exit_code)
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}")
     if as_json:
@@ -98,14 +103,9 @@ def _name(of_class: int) -> str:
 
 
 def _plot(fits: dict[str, TraceFit], path: Path) -> None:
-    try:
-        from specsched_scheduler.learning.diagrams import plot_reliability
-    except ModuleNotFoundError as error:
-        _fail(f"--plot needs {error.name}: pip install 'specsched[plot]'", ExitCode.MISSING_PACKAGE)
-    try:
-        plot_reliability(fits, path)
-    except ValueError as error:  # matplotlib names the formats that it can write
-        _fail(f"--plot {path}: {error}")
+    from specsched_scheduler.learning.diagrams import reliability_figure
+
+    save_picture("--plot", reliability_figure(fits), path)
 
 
 def _state(fits: dict[str, TraceFit], model: str, drafter: str) -> LearnedState:

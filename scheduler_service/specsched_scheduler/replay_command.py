@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from specsched_protocol.exit_codes import ExitCode
+from specsched_protocol.picture import PICTURE_FILE, PictureError, check_picture, save_picture
 
 from specsched_scheduler.calibrate_file import SamplingClass
 
@@ -52,7 +53,9 @@ def replay(  # noqa: PLR0917 - options of the command
         typer.Option("--class", help="Class of recorded drafts that have no temperatures."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help=f"Draw a picture to this file: {PICTURE_FILE}.")
+    ] = None,
 ) -> None:
     """Decide recorded steps by another policy and compare: tokens per second and regret.
 
@@ -67,6 +70,8 @@ def replay(  # noqa: PLR0917 - options of the command
     )
 
     try:
+        if plot is not None:
+            check_picture("--plot", plot)
         built = build_policy(policy)
         check_effect_in_replay(built)
         if trace.suffix == ".npz":
@@ -83,6 +88,8 @@ def replay(  # noqa: PLR0917 - options of the command
             _replay_steps(trace, built, with_oracle=oracle, steps=steps, as_json=json, plot=plot)
     except (PolicyError, TraceError) as error:
         _fail(str(error), ExitCode.BAD_INPUT)
+    except PictureError as error:
+        _fail(str(error), error.exit_code)
     except PolicyFailedError as error:
         _fail(str(error), ExitCode.FAILED)
     except ImportError as error:
@@ -166,10 +173,8 @@ def _print_oracle(oracle: dict[str, Any]) -> None:
 
 
 def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        _fail(f"{error}: pip install 'specsched[plot]'", ExitCode.MISSING_PACKAGE)
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 6))
     above, below = figure.subplots(2, sharex=True)
     ids = [step.step_id for step in replayed]
@@ -186,12 +191,7 @@ def _plot(replayed: list[Any], path: Path, recorded: list[str], policy: str) -> 
     below.set_xlabel("step")
     above.legend()
     figure.tight_layout()
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        _fail(f"--plot {path}: {error.strerror}", ExitCode.BAD_INPUT)
-    except ValueError as error:  # matplotlib names the formats that it can write
-        _fail(f"--plot {path}: {error}", ExitCode.BAD_INPUT)
+    save_picture("--plot", figure, path)
 
 
 def _fail(message: str, code: int) -> NoReturn:

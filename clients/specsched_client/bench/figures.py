@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from specsched_client._errors import InvalidRequestError, MissingDependencyError
+from specsched_protocol import picture
+
+from specsched_client._errors import InvalidRequestError
+from specsched_client._pictures import picture_errors
 
 from .compare.pairing import Comparison, compare_results
 from .compare.result_file import MeasuredVariant, ResultFile
@@ -34,10 +36,8 @@ _C = TypeVar("_C")
 
 def require_matplotlib() -> None:
     """Raises MissingDependencyError where it is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingDependencyError(
-            "pictures need matplotlib, which is not installed: pip install 'specsched[plot]'"
-        )
+    with picture_errors():
+        picture.require_matplotlib("drawing figures")
 
 
 def draw_figures(files: Sequence[ResultFile], directory: Path) -> list[Path]:

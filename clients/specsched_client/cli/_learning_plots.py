@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from specsched_protocol.picture import save_picture
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
@@ -24,7 +25,8 @@ _CURVE = np.linspace(0.02, 0.98, 97)
 def plot_cost(learning: pb.GetLearningResponse, path: Path) -> None:
     """For each executor, milliseconds of a verification by rows: profiled, and as decided by now.
 
-    Raises InvalidRequestError where there is nothing to draw or `path` cannot be written.
+    Raises InvalidRequestError where there is nothing to draw, PictureError where `path` cannot be
+    written.
     """
     priced = [
         each for each in learning.attachments if each.cost.model_state == plan_pb2.MODEL_STATE_OK
@@ -57,7 +59,8 @@ def plot_calibration(learning: pb.GetLearningResponse, path: Path) -> None:
     """For each executor and sampling class that was seen: what is accepted up to each position
     against what confidences promised, and the calibration's curve of each position.
 
-    Raises InvalidRequestError where there is nothing to draw or `path` cannot be written.
+    Raises InvalidRequestError where there is nothing to draw, PictureError where `path` cannot be
+    written.
     """
     seen = [
         (attachment, name, part)
@@ -107,9 +110,4 @@ def _figure(
 
 def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise InvalidRequestError(f"--plot {path}: {error.strerror}") from error
-    except ValueError as error:  # matplotlib names the formats that it can write
-        raise InvalidRequestError(f"--plot {path}: {error}") from error
+    save_picture("--plot", figure, path)

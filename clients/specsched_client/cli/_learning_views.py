@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from specsched_protocol.console import to_stdout
+from specsched_protocol.picture import check_picture
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_client import SchedulerClient
-from specsched_client._errors import MissingDependencyError
+from specsched_client._pictures import picture_errors
 from specsched_client.cli._console import print_json
 from specsched_client.cli._discovery import find_scheduler
 
@@ -47,10 +48,13 @@ def show_learning(
 ) -> None:
     """Print what was learned; with `picture`, draw it to that file instead, or beside the JSON.
 
-    Raises MissingDependencyError without matplotlib.
+    Raises MissingDependencyError without matplotlib, InvalidRequestError where nothing can be drawn
+    there.
     """
     if picture is not None:
-        _plot(view.plot)(answer, picture)
+        with picture_errors():
+            check_picture("--plot", picture)
+            _plot(view.plot)(answer, picture)
     if as_json:
         print_json(to_json(answer))
     elif picture is None:
@@ -58,12 +62,8 @@ def show_learning(
 
 
 def _plot(name: str) -> Callable[[pb.GetLearningResponse, Path], None]:
-    try:
-        from specsched_client.cli import _learning_plots
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"--plot needs {error.name}: pip install 'specsched[plot]'"
-        ) from error
+    from specsched_client.cli import _learning_plots
+
     function: Callable[[pb.GetLearningResponse, Path], None] = getattr(_learning_plots, name)
     return function
 

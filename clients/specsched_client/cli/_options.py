@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from specsched_protocol.picture import PICTURE_FILE
 
 from specsched_client._targets import DEFAULT_TARGET
 from specsched_client.cli._completion import complete_scheduler
@@ -40,7 +41,7 @@ TimeoutOption = Annotated[
 ]
 PlotOption = Annotated[
     Path | None,
-    typer.Option(help="Draw a picture to this file instead: .png, .svg, .pdf. Needs matplotlib."),
+    typer.Option(help=f"Draw a picture instead, to this file: {PICTURE_FILE}."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from specsched_protocol.exit_codes import ExitCode
+from specsched_protocol.picture import PICTURE_FILE, PictureError, check_picture, save_picture
 
 __all__ = ["evaluate"]
 
@@ -45,21 +48,21 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
         Path | None, typer.Option(help="Calibration to report beside the raw confidences")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Write confidences and outcomes there, .npz")
+        Path | None, typer.Option(help="Write confidences and outcomes to this file, .npz")
     ] = None,
     diagram: Annotated[
-        Path | None, typer.Option(help="Write a reliability diagram there; needs matplotlib")
+        Path | None, typer.Option(help=f"Draw a reliability diagram to this file: {PICTURE_FILE}")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
 ) -> None:
     """Answer prompts with the target and tell how many drafts it accepted."""
     if importlib.util.find_spec("torch") is None:
         _fail(_MISSING_TORCH, ExitCode.MISSING_PACKAGE)
-    if diagram is not None and importlib.util.find_spec("matplotlib") is None:
-        _fail(
-            "--diagram needs matplotlib, which is not installed: pip install 'specsched[plot]'",
-            ExitCode.MISSING_PACKAGE,
-        )
+    if trace is not None:
+        _check_trace(trace)
+    if diagram is not None:
+        with _telling_of_pictures():
+            check_picture("--diagram", diagram)
     from specsched_executor.core import RequestError
     from specsched_executor.evaluation.calibration_file import CalibrationFile
     from specsched_executor.evaluation.generation import GenerationError
@@ -96,18 +99,24 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
         for line in report_lines(report):
             typer.echo(line)
     if diagram is not None:
-        _draw(report, diagram)
+        from specsched_executor.evaluation.diagram import reliability_figure
+
+        with _telling_of_pictures():
+            save_picture("--diagram", reliability_figure(report), diagram)
 
 
-def _draw(report: dict[str, Any], path: Path) -> None:
-    from specsched_executor.evaluation.diagram import draw_reliability
+def _check_trace(path: Path) -> None:
+    if path.suffix != ".npz" or path.is_dir() or not path.parent.is_dir():
+        _fail(f"--trace {path}; accepted: a file that ends in .npz, in a folder that is there")
 
+
+@contextlib.contextmanager
+def _telling_of_pictures() -> Iterator[None]:
+    """End the command with one line where a picture cannot be drawn."""
     try:
-        draw_reliability(report, path)
-    except OSError as error:
-        _fail(f"--diagram {path}: {error.strerror}")
-    except ValueError as error:  # matplotlib names the formats that it can write
-        _fail(f"--diagram {path}: {error}")
+        yield
+    except PictureError as error:
+        _fail(str(error), error.exit_code)
 
 
 def _fail(reason: str, status: int = ExitCode.BAD_INPUT) -> None:

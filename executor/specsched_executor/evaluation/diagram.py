@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["draw_reliability"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["reliability_figure"]
 
 
-def draw_reliability(report: dict[str, Any], path: Path) -> None:
-    """Predicted survival against the share that survived, raw and calibrated, as a picture."""
+def reliability_figure(report: dict[str, Any]) -> Figure:
+    """Predicted survival against the share that survived, raw and calibrated."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.5, 4.5), layout="constrained")
@@ -22,4 +24,4 @@ def draw_reliability(report: dict[str, Any], path: Path) -> None:
             axes.plot(predicted, [each["observed"] for each in bins], marker="o", label=kind)
     axes.set(xlabel="predicted survival", ylabel="share that survived", xlim=(0, 1), ylim=(0, 1))
     axes.legend()
-    figure.savefig(path)
+    return figure

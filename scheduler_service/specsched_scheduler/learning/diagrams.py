@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,16 +10,13 @@ from matplotlib.figure import Figure
 from specsched_scheduler.learning.calibration.offline import PositionReport, TraceFit
 from specsched_scheduler.learning.calibration.reliability import ReliabilityBin
 
-__all__ = ["plot_reliability"]
+__all__ = ["reliability_figure"]
 
 _INCHES = 2.6
 
 
-def plot_reliability(fits: Mapping[str, TraceFit], path: Path) -> None:
-    """One row of diagrams per sampling class, one diagram per position, raw and calibrated.
-
-    Raises ValueError for a suffix that is no image format, OSError where nothing can be written.
-    """
+def reliability_figure(fits: Mapping[str, TraceFit]) -> Figure:
+    """One row of diagrams per sampling class, one diagram per position, raw and calibrated."""
     num_positions = max(len(fit.positions) for fit in fits.values())
     figure = Figure(figsize=(_INCHES * num_positions, _INCHES * len(fits) + 0.6))
     axes = figure.subplots(len(fits), num_positions, squeeze=False, sharex=True, sharey=True)
@@ -31,7 +27,7 @@ def plot_reliability(fits: Mapping[str, TraceFit], path: Path) -> None:
     figure.supxlabel("predicted survival, on held-out requests")
     axes[0][0].legend(fontsize="small")
     figure.tight_layout()
-    figure.savefig(path)
+    return figure
 
 
 def _draw(axes: Axes, report: PositionReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
@@ -192,7 +193,7 @@ def test_pictures_without_matplotlib_say_what_to_install(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "a.json", {ClosedLoop(1): {"off": [1.0]}})
-    monkeypatch.setattr(figures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, _, error = run("bench", "compare", str(file), "--figures", str(tmp_path / "figures"))
     assert (code, "pip install 'specsched[plot]'" in error) == (5, True)
 

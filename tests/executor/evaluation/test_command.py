@@ -79,12 +79,25 @@ def test_a_calibration_is_reported_beside_the_raw_confidence(folder, tmp_path):
     assert diagram.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_diagram_that_cannot_be_written_costs_no_report(folder, tmp_path):
+@pytest.mark.parametrize("option", ["--diagram", "--trace"])
+@pytest.mark.parametrize("name", ["it.docx", ".", "none/it.png", "none/it.npz"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(folder, tmp_path, option, name):
+    path = tmp_path / name
+    result = run(folder, *prompts(folder), *dspark(folder), option, path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{option} {path}" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_costs_no_report(folder, tmp_path):
+    diagram = tmp_path / "diagram.png"
+    diagram.symlink_to("/dev/full")
     given = [*prompts(folder), *dspark(folder), "--limit", 2, "--json"]
-    result = run(folder, *given, "--diagram", tmp_path / "diagram.docx")
+    result = run(folder, *given, "--diagram", diagram)
     assert result.exit_code == 2
     assert json.loads(result.stdout)["num_requests"] > 0
-    assert "docx' is not supported" in result.stderr
+    assert "No space left on device" in result.stderr
 
 
 @pytest.mark.parametrize(

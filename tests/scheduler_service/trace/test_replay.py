@@ -167,11 +167,14 @@ def test_command_prints_and_plots(tmp_path: Path, trace: Path):
     other = [str(trace), "--policy", "fixed(2)", "--plot", str(tmp_path / "replay.docx")]
     refused = CliRunner().invoke(app, other)
     assert refused.exit_code == 2
-    assert "docx' is not supported" in refused.stderr
+    assert "accepted: a file that ends in .png, .svg, .pdf" in refused.stderr
+    refused = CliRunner().invoke(app, [*other[:-1], str(tmp_path)])
+    assert refused.exit_code == 2
+    assert f"--plot {tmp_path}: is a folder" in refused.stderr
     nowhere = tmp_path / "nowhere" / "replay.png"
     refused = CliRunner().invoke(app, [*other[:-1], str(nowhere)])
     assert refused.exit_code == 2
-    assert refused.stderr == f"error: --plot {nowhere}: No such file or directory\n"
+    assert refused.stderr == f"error: --plot {nowhere}: {nowhere.parent} is no folder\n"
 
 
 def test_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, trace: Path):
