@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 import grpc
+from specsched_protocol.unreachable import Unreachable
 
 
 class SpecschedError(Exception):
@@ -68,8 +69,9 @@ _ERROR_OF: Final[dict[grpc.StatusCode, type[SpecschedError]]] = {
     grpc.StatusCode.UNIMPLEMENTED: UnsupportedError,
 }
 
-_NO_CONNECTION: Final = "failed to connect"
-"""How gRPC begins when there is no peer; a peer's own UNAVAILABLE says why in its own words."""
+_ACCEPTED_TARGETS: Final = "host:port of a known host, [IPv6]:port or unix:/path/of/a.sock"
+_NO_TARGET: Final = ("Failed to create channel to ", "Illegal status code from resolver")
+"""How gRPC's core begins where an address with a scheme is none, such as too long a path."""
 
 
 def error_of_status(code: grpc.StatusCode, details: str, target: str) -> SpecschedError:
@@ -77,9 +79,13 @@ def error_of_status(code: grpc.StatusCode, details: str, target: str) -> Specsch
     kind = _ERROR_OF.get(code, ServerError)
     if kind is DeadlineExceededError:
         return DeadlineExceededError(f"{target} did not finish in time")
+    if details.startswith(_NO_TARGET):
+        return InvalidRequestError(
+            f"target {target!r} is no address; accepted: {_ACCEPTED_TARGETS}"
+        )
     if kind is InvalidRequestError:
         return InvalidRequestError(details)
-    if kind is ConnectionFailedError and details.startswith(_NO_CONNECTION):
-        reason = details.rpartition(": ")[2]
-        return ConnectionFailedError(f"nobody answers at {target} ({reason.lower()})")
+    if kind is ConnectionFailedError and (why := Unreachable.of_details(details)):
+        accepted = f"; accepted: {_ACCEPTED_TARGETS}" if why.is_unresolved else ""
+        return ConnectionFailedError(f"nobody answers at {target} ({why.reason}){accepted}")
     return kind(f"{target}: {details or code.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -150,6 +151,28 @@ def test_nobody_there(run: Run) -> None:
     code, out, err = run("generate", "hello", "--target", NOBODY)
     assert (code, out) == (3, "")
     assert err == f"error: nobody answers at {NOBODY} (connection refused)\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "told"),
+    [
+        (
+            "host-that-is-not.invalid:1",
+            3,
+            r"error: nobody answers at host-that-is-not\.invalid:1 \([a-z ]+\); accepted: host:.*",
+        ),
+        ("ipv4:nowhere", 2, "error: target .ipv4:nowhere. is no address; accepted: host:port.*"),
+        (f"unix:/{'x' * 200}", 2, "error: target .unix:/x+. is no address; accepted: host:port.*"),
+    ],
+)
+@pytest.mark.parametrize("command", ["generate hello --target", "policy get --scheduler"])
+def test_a_target_that_leads_nowhere_is_told_in_one_line(
+    run: Run, command: str, target: str, code: int, told: str
+) -> None:
+    ended, out, err = run(*command.split(), target)
+    assert (ended, out) == (code, "")
+    (line,) = err.splitlines()
+    assert re.fullmatch(told, line)
 
 
 def test_no_end_in_time(run: Run) -> None:

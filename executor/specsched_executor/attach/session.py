@@ -9,6 +9,7 @@ from typing import Protocol
 
 import grpc
 from specsched_protocol.shm import RegionError
+from specsched_protocol.unreachable import status_reason
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceStub
@@ -279,4 +280,4 @@ def _reason(error: grpc.RpcError) -> str:
     # Every RpcError raised by a call is the call itself; the stubs do not say so.
     if not isinstance(error, grpc.Call):
         return str(error)
-    return f"{error.code().name}: {error.details()}"
+    return status_reason(error.code(), error.details())

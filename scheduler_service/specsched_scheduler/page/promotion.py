@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import structlog
 from specsched_protocol.run_dir import RunDir, RunDirError
+from specsched_protocol.unreachable import status_reason
 from specsched_protocol.v1 import scheduler_pb2 as pb
 from specsched_protocol.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
@@ -53,7 +54,8 @@ class Promotions:
         except RunDirError as error:
             raise PromotionError(str(error)) from None
         except grpc.aio.AioRpcError as error:
-            raise PromotionError(f"{name}: {error.code().name}: {error.details()}") from None
+            reason = status_reason(error.code(), error.details())
+            raise PromotionError(f"{name}: {reason}") from None
         _log.info("promoted on the page", scheduler=name, executors=len(answer.executors))
         return list(map(_told, _sorted(answer.executors)))
 
