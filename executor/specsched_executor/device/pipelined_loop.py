@@ -40,7 +40,8 @@ _WATCHED_SHARE: Final = 0.4
 
 
 class PipelinedLoop(RequestLoop):
-    """Keeps one step in flight. host_drafting: a drafter on the host; None: the device drafts."""
+    """Keeps one step in flight. host_drafting: a drafter on the host, which waits for each step's
+    tokens, so that nothing overlaps; None: the device drafts."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class PipelinedLoop(RequestLoop):
             columns=columns,
             pool=pool,
             delivery=delivery,
+            overlaps=host_drafting is None,
         )
         self._runner = runner
         self._host_drafting = host_drafting
@@ -72,11 +74,6 @@ class PipelinedLoop(RequestLoop):
         """Whether any request is running or waiting, or outputs are still to come."""
         return super().has_work or self._in_flight is not None
 
-    @property
-    def _overlaps(self) -> bool:
-        """A host drafter waits for each step's tokens."""
-        return self._host_drafting is None
-
     def _form(self, step_id: int) -> StepBatch | None:
         """Where bounds do not fit or nothing new can run, what is in flight is awaited first."""
         if self._in_flight is not None and not self._has_room():
@@ -87,16 +84,16 @@ class PipelinedLoop(RequestLoop):
         return batch
 
     def _run(self, batch: StepBatch) -> None:
-        allowance = self._read_plan(batch)
-        self._observe_drafts(batch)
-        weights = self._weights(batch, allowance)
+        allowance = self._plans.read(batch)
+        self._plans.observe_drafts(batch)
+        weights = self._plans.weights(batch, allowance)
         lens = self._next_draft_lens(batch, allowance)
         previous = self._in_flight
         launched = self._runner.launch(batch, allowance, weights, lens, previous)
         self._in_flight = launched
         self._tokens_in_flight.launch(batch, launched.token_bounds, launched.draft_lens)
         collected = None if previous is None else self._collect(previous)
-        self._ask_for_next(batch, allowance)
+        self._plans.ask_for_next(batch, allowance)
         if previous is not None and collected is not None:
             self._finish(previous, *collected)
         if self._host_drafting is not None:
@@ -122,7 +119,7 @@ class PipelinedLoop(RequestLoop):
         """Wait for outputs; their confidences may leave once the next plan has been read."""
         began_ns = time.monotonic_ns()
         outcome, drafts = self._runner.collect(launched)
-        self._watch_until_ns = self._end_of_watch_ns(began_ns, outcome, drafts)
+        self._plans.watch_until_ns = self._end_of_watch_ns(began_ns, outcome, drafts)
         bounds = launched.token_bounds
         self._tokens_in_flight.collect(launched.batch, bounds, outcome.num_accepted)
         if self._host_drafting is None:

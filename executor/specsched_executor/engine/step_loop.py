@@ -49,10 +49,10 @@ class StepLoop(RequestLoop):
         self._drafting = drafting
 
     def _run(self, batch: StepBatch) -> None:
-        allowance = self._read_plan(batch)
-        self._observe_drafts(batch)
-        self._ask_for_next(batch, allowance)
-        tensors = BatchTensors.of(batch, self._columns, self._weights(batch, allowance))
+        allowance = self._plans.read(batch)
+        self._plans.observe_drafts(batch)
+        self._plans.ask_for_next(batch, allowance)
+        tensors = BatchTensors.of(batch, self._columns, self._plans.weights(batch, allowance))
         outcome = self._target_pass.run(batch, tensors, allowance)
         self._drafting.observe(batch, outcome)
         self._commit(batch, outcome)
