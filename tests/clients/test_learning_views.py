@@ -86,6 +86,14 @@ def test_calibration_is_drawn(capsys):
     assert (bar.count("="), bar.index("o"), bar.index("x")) == (8, 12, 8)
     assert max(len(each) for each in drawn.splitlines() if "|" in each) <= 80
     assert "not seen" in drawn
+    assert "failed" not in drawn
+
+
+@pytest.mark.parametrize("draw", [print_calibration, print_cost])
+def test_that_learning_fails_is_told(draw, capsys):
+    counters = pb.LearningCounters(num_failures=7)
+    draw(pb.GetLearningResponse(attachments=[pb.AttachmentLearning(counters=counters)]))
+    assert "learning failed 7 times: frozen until it is resumed" in capsys.readouterr().out
 
 
 def test_cost_is_drawn(capsys):

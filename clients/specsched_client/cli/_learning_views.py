@@ -221,11 +221,14 @@ def _print_head(console: Console, learning: pb.GetLearningResponse) -> None:
 
 def _headline(attachment: pb.AttachmentLearning) -> str:
     counters, model = attachment.counters, attachment.model
+    failures = ""
+    if counters.num_failures:
+        failures = f"\nlearning failed {counters.num_failures} times: frozen until it is resumed"
     return (
         f"\n{attachment.executor_name}: {model.name}, {model.drafter};"
         f" {counters.num_reports} steps reported, {counters.num_lost_reports} lost;"
         f" {counters.num_paired_drafts} drafts taught, {counters.num_altered_drafts} had altered"
-        f" logits, {counters.num_unpaired_drafts} unknown"
+        f" logits, {counters.num_unpaired_drafts} unknown{failures}"
     )
 
 

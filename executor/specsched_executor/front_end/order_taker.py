@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import structlog
+from specsched_protocol.recurring_failure import RecurringFailure
 
 from specsched_executor.core import DuplicateIdError, RequestError, TokenDelta
 from specsched_executor.front_end import messages as m
@@ -45,6 +46,7 @@ class OrderTaker:
         self._on_message = on_message
         self._on_end = on_end
         self.outbox = Outbox(channel)
+        self._unanswered = RecurringFailure("question not answered")
         self._thread = threading.Thread(target=self._run, name="from-front-end", daemon=True)
 
     def start(self) -> None:
@@ -87,7 +89,7 @@ class OrderTaker:
         try:
             return m.Answer(question.number, self._questions[question.topic]())
         except Exception as error:  # noqa: BLE001 - orders go on
-            _log.exception("question not answered", topic=question.topic.name)
+            self._unanswered.tell(error, topic=question.topic.name)
             return m.NotAnswered(question.number, f"{type(error).__name__}: {error}")
 
     def _submit(self, message: m.Submit) -> None:

@@ -1359,6 +1359,7 @@ class LearningCounters(_message.Message):
     NUM_ALTERED_DRAFTS_FIELD_NUMBER: _builtins.int
     NUM_PUBLICATIONS_FIELD_NUMBER: _builtins.int
     NUM_PROBES_FIELD_NUMBER: _builtins.int
+    NUM_FAILURES_FIELD_NUMBER: _builtins.int
     num_reports: _builtins.int
     num_lost_reports: _builtins.int
     num_lost_confidences: _builtins.int
@@ -1373,6 +1374,10 @@ class LearningCounters(_message.Message):
     """Times that decisions were given something new to go by."""
     num_probes: _builtins.int
     """Steps of a size that was asked for to learn its cost."""
+    num_failures: _builtins.int
+    """Times that learning failed: from the first one on what was learned is kept as it is, until
+    learning is resumed.
+    """
     def __init__(
         self,
         *,
@@ -1384,10 +1389,11 @@ class LearningCounters(_message.Message):
         num_altered_drafts: _builtins.int = ...,
         num_publications: _builtins.int = ...,
         num_probes: _builtins.int = ...,
+        num_failures: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_altered_drafts", b"num_altered_drafts", "num_lost_confidences", b"num_lost_confidences", "num_lost_reports", b"num_lost_reports", "num_paired_drafts", b"num_paired_drafts", "num_probes", b"num_probes", "num_publications", b"num_publications", "num_reports", b"num_reports", "num_unpaired_drafts", b"num_unpaired_drafts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_altered_drafts", b"num_altered_drafts", "num_failures", b"num_failures", "num_lost_confidences", b"num_lost_confidences", "num_lost_reports", b"num_lost_reports", "num_paired_drafts", b"num_paired_drafts", "num_probes", b"num_probes", "num_publications", b"num_publications", "num_reports", b"num_reports", "num_unpaired_drafts", b"num_unpaired_drafts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,6 +28,7 @@ def cautions(snapshot: Snapshot, executor: ExecutorSnapshot) -> tuple[str, ...]:
     return (
         *_decisions(executor),
         *_fallbacks(executor),
+        *_learning(executor),
         *_confidences(executor),
         *_step_times(snapshot, executor),
     )
@@ -71,6 +72,15 @@ def _fallbacks(executor: ExecutorSnapshot) -> Iterator[str]:
         yield (
             f"{num_fallback} of {asked} steps had no plan in time since the executor started, most"
             f" of them: {most}."
+        )
+
+
+def _learning(executor: ExecutorSnapshot) -> Iterator[str]:
+    num_failures = executor.learning.num_failures
+    if num_failures:
+        yield (
+            f"Learning failed {num_failures} times, the log says why: it is frozen until"
+            " `specsched calibration resume`."
         )
 
 

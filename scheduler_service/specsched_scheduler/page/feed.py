@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-import structlog
+from specsched_protocol.recurring_failure import RecurringFailure
 
 from .frame import Frame, Payload, event
 
 __all__ = ["MAX_LISTENERS", "Feed", "TooManyListenersError"]
-
-_log = structlog.get_logger(__name__)
 
 MAX_LISTENERS = 16
 _BEAT = event("beat", {})
@@ -43,6 +41,7 @@ class Feed:
         self._changed = asyncio.Condition()
         self._looking: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._failure = RecurringFailure("no look for the page")
 
     @contextlib.asynccontextmanager
     async def listener(self) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -97,7 +96,7 @@ class Feed:
             try:
                 frame = await asyncio.to_thread(self._next_frame)
             except Exception as error:  # noqa: BLE001 - the page must not end for one bad look
-                _log.exception("no look for the page", reason=str(error))
+                self._failure.tell(error)
             else:
                 async with self._changed:
                     self._newest, self._number = frame, frame.number

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
+from specsched_protocol.recurring_failure import RecurringFailure
 
 from specsched_scheduler.decision.cost import CostModel
 from specsched_scheduler.decision.draft_length import DraftLengthPlan
@@ -65,6 +66,7 @@ class LearningThread:
         self._has_unfitted = False
         self._must_publish = True
         self._told: Calibration | None = None
+        self._failure = RecurringFailure("learning failed, it goes on frozen")
 
     def start(self) -> None:
         """Have decisions go by what is known, then begin to learn. Once."""
@@ -131,6 +133,11 @@ class LearningThread:
             self._must_publish = False
             self._tell_calibration()
 
+    @property
+    def num_failures(self) -> int:
+        """Times that learning failed; it is frozen from the first one until it is resumed."""
+        return self._failure.num_failures
+
     def entry(self) -> Entry:
         """What was learned."""
         with self._lock:
@@ -150,9 +157,9 @@ class LearningThread:
             try:
                 with self._lock:
                     has_come = self._follow()
-            except Exception:  # noqa: BLE001 - deciding goes on without learning
-                _log.exception("learning failed, it goes on frozen")
+            except Exception as error:  # noqa: BLE001 - deciding goes on without learning
                 self._learner.is_frozen = True
+                self._failure.tell(error)
             longer_s = min(2.0 * interval_s, _LONG_INTERVAL_S)
             is_load_new = has_come and self._learner.draft_length.is_load_new
             is_quiet = self._decided_by() == before and not is_load_new

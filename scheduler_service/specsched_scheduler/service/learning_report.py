@@ -47,4 +47,5 @@ def _counters(planning: Planning, learner: Learner) -> pb.LearningCounters:
         num_altered_drafts=pairing.num_altered,
         num_publications=planning.learning.num_publications,
         num_probes=planning.learning.num_probes,
+        num_failures=planning.learning.num_failures,
     )

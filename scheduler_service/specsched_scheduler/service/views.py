@@ -57,6 +57,11 @@ class AttachedView:
         """Steps asked for to see a cost again."""
         return self._planning.learning.num_probes
 
+    @property
+    def num_learning_failures(self) -> int:
+        """Times that learning failed."""
+        return self._planning.learning.num_failures
+
     def status(self) -> pb.AttachmentStatus:
         """What GetStatus tells of it."""
         return self._attachment.status()

@@ -244,5 +244,12 @@ PUBLICATIONS = _metric(
 PROBES = _metric(
     "specsched_cost_probes_total", "counter", "Steps asked for to see a size's cost again.", **_SLOT
 )
+LEARNING_FAILURES = _metric(
+    "specsched_learning_failures_total",
+    "counter",
+    "Times that learning failed: from the first one on what was learned is kept as it is, until"
+    " learning is resumed.",
+    **_SLOT,
+)
 
 CATALOGUE: Final = tuple(_CATALOGUE)

@@ -90,6 +90,7 @@ def _learning(out: Exposition, it: ExecutorSnapshot) -> None:
     out.add(m.LOST_CONFIDENCES, learning.num_lost_confidences, slot)
     out.add(m.PUBLICATIONS, learning.num_publications, slot)
     out.add(m.PROBES, learning.num_probes, slot)
+    out.add(m.LEARNING_FAILURES, learning.num_failures, slot)
 
 
 def _histogram(snapshot: HistogramSnapshot) -> Histogram:

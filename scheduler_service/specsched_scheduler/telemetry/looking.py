@@ -193,4 +193,5 @@ def _learning(view: AttachmentView, counters: pb.PlannerCounters) -> shot.Learni
         num_lost_confidences=view.num_lost_confidences,
         num_publications=view.num_publications,
         num_probes=view.num_probes,
+        num_failures=view.num_learning_failures,
     )

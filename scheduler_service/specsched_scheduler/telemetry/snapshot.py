@@ -142,6 +142,7 @@ class LearningSnapshot:
     num_lost_confidences: int
     num_publications: int
     num_probes: int
+    num_failures: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,10 @@ class AttachmentView(Protocol):
     def num_probes(self) -> int:
         """Steps asked for to see a cost again."""
 
+    @property
+    def num_learning_failures(self) -> int:
+        """Times that learning failed."""
+
     def status(self) -> pb.AttachmentStatus:
         """What GetStatus tells of it."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsched_protocol.plan import StepReport
+from specsched_protocol.recurring_failure import RecurringFailure
 
 from specsched_scheduler.planner import TapedStep
 
@@ -32,17 +33,19 @@ class TraceRecorder:
 
     def __init__(self, config: TraceConfig, name: str) -> None:
         self._num_refused = 0
+        self._num_faulty = 0
         self.num_dropped = 0
         self._queue: queue.Queue[Item | None] = queue.Queue(_MAX_BATCHES)
         self._waiting: dict[int, TapedStep] = {}
         self._writer = RetryingWriter(config, name)
+        self._fault = RecurringFailure("steps not recorded")
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
         self._thread.start()
 
     @property
     def num_left_out(self) -> int:
-        """Steps that were not recorded for want of room here or on the disk."""
-        return self._num_refused + self._writer.num_lost
+        """Steps that were not recorded for want of room here or on the disk, or for a fault."""
+        return self._num_refused + self._num_faulty + self._writer.num_lost
 
     def describe(self, metadata: Mapping[str, str]) -> None:
         """What the steps observed from now on were decided by."""
@@ -83,7 +86,11 @@ class TraceRecorder:
 
     def _run(self) -> None:
         while (item := self._next()) is not None:
-            self._take(item)
+            try:
+                self._take(item)
+            except Exception as error:  # noqa: BLE001 - `close` waits for this thread
+                self._fault.tell(error)
+                self._num_faulty += len(item[1]) if item[0] == "rows" else 0
         self._writer.close()
 
     def _next(self) -> Item | None:

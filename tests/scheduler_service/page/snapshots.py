@@ -81,7 +81,7 @@ def executor(*, decisions: Any = None, confidences: Any = None, **changes: Any) 
         choice=CHOICE,
         step_times=StepTimeSnapshot(1000, 10.0, 10.0, 15.0, HistogramSnapshot((), (), 0.0), None),
         plan_outcomes=PlanOutcomesSnapshot(990, {"late": 10, "no_scheduler": 500}),
-        learning=LearningSnapshot(1000, 0, 0, 0, 0),
+        learning=LearningSnapshot(1000, 0, 0, 0, 0, 0),
         lanes=(),
     )
     parts = {

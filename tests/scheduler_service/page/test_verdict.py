@@ -11,6 +11,7 @@ from specsched_scheduler.page.verdict import verdict
 from specsched_scheduler.telemetry.snapshot import (
     CostSnapshot,
     HistogramSnapshot,
+    LearningSnapshot,
     PlanOutcomesSnapshot,
 )
 
@@ -161,6 +162,7 @@ def test_each_choice_has_its_reason(changes, policy, words):
         ({"decisions": {"num_missed": 11}}, "11 of 1011 plan requests had no answer"),
         ({"decisions": {"num_invalid": 11}}, "11 of 1011 plan requests had no answer"),
         ({"decisions": {"num_policy_errors": 2}}, "The policy raised 2 times"),
+        ({"learning": LearningSnapshot(1000, 0, 0, 0, 0, 3)}, "Learning failed 3 times"),
         (
             {"plan_outcomes": PlanOutcomesSnapshot(989, {"late": 9, "torn": 2})},
             "11 of 1000 steps had no plan in time since the executor started, most of them: late.",

@@ -140,6 +140,20 @@ async def test_the_policy_is_slow(scheduler, run_dir):
         assert fired(before, scrape(scheduler)) == {SLOW_PLANS}
 
 
+async def test_the_learner_fails(scheduler, run_dir):
+    def fail(*steps: object) -> None:
+        raise RuntimeError("no such load")
+
+    async with driven(scheduler, run_dir) as executor:
+        await executor.run(scheduler, 8)
+        before = scrape(scheduler)
+        (attachment,) = scheduler.server._attachments
+        attachment.planning.learning.look(lambda learner: setattr(learner, "observe", fail))
+        executor.publish(sure)
+        await until(lambda: telemetry(scheduler).learning.num_failures > 0)
+        assert "SpecschedLearningFails" in fired(before, scrape(scheduler))
+
+
 async def test_the_policy_raises(scheduler, run_dir):
     async with driven(scheduler, run_dir) as executor:
         await executor.run(scheduler, 8)
