@@ -15,11 +15,13 @@ __all__ = ["AttachTotals", "AttachmentInfo"]
 @dataclass(slots=True)
 class AttachTotals:
     """Schedulers that attached; of them those that ended their stream in good order, and those
-    that were lost without a word (killed, crashed, cut off) or broke the protocol."""
+    that were lost without a word (killed, crashed, cut off) or broke the protocol. num_faults: of
+    the executor itself, at looking for schedulers, at being attached and at watching them."""
 
     num_attached: int = 0
     num_ended: int = 0
     num_crashed: int = 0
+    num_faults: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from functools import partial
 import structlog
 from specsched_protocol.handoff import HandoffError
 from specsched_protocol.policy_text import policy_text
+from specsched_protocol.recurring_failure import RecurringFailure
 from specsched_protocol.run_dir import RunDir
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -24,6 +25,7 @@ from .following import Following
 from .info import AttachmentInfo, AttachTotals
 from .seams import AttachConfig, ExecutorFacts, LaneHost
 from .session import AttachSession, SessionError
+from .watch import Duty, Watch
 
 __all__ = ["AttachManager", "AttachmentInfo"]
 
@@ -59,6 +61,18 @@ class AttachManager:
         self._candidates = Candidates(self._config)
         self._following = Following(lanes, self._config.supervision)
         self._stopping = threading.Event()
+        self._looking_fault = RecurringFailure("looking for schedulers failed")
+        self._session_fault = RecurringFailure("attachment failed")
+        self._not_looked_for: str | None = None
+        self._watch = Watch(
+            self._following.tick,
+            (
+                Duty(lanes.compare_shadows, self._config.compare_ms / 1e3),
+                Duty(self._send_heartbeats, self._config.heartbeat_ms / 1e3),
+            ),
+            patience_s=self._config.supervision.failover_after_ms / 1e3,
+            give_up=self._leave_unwatched,
+        )
         self.plan_outcomes: Callable[[], pb.PlanOutcomes | None] = lambda: None
         self._threads: set[threading.Thread] = set()
         lanes.set_cost(facts.cost)
@@ -102,7 +116,8 @@ class AttachManager:
     def totals(self) -> AttachTotals:
         """Attachments since the start."""
         with self._lock:
-            return replace(self._totals)
+            num_faults = self._looking_fault.num_failures + self._session_fault.num_failures
+            return replace(self._totals, num_faults=num_faults + self._watch.num_faults)
 
     @property
     def elected_name(self) -> str:
@@ -112,37 +127,40 @@ class AttachManager:
     # ----- the polling and the watching thread -----
 
     def _start_thread(self, thread: threading.Thread) -> None:
-        self._threads.add(thread)
         thread.start()
+        self._threads.add(thread)
 
     def _poll(self) -> None:
-        last_reason = None
         while not self._stopping.wait(self._config.poll_ms / 1e3):
             try:
-                found = self._run_dir.scheduler_sockets()
-            except OSError as error:  # out of descriptors, say: that passes, this thread must not
-                if str(error) != last_reason:
-                    _log.warning("cannot look for schedulers", reason=str(error))
-                last_reason = str(error)
-                continue
-            last_reason = None
-            sockets = map(SchedulerEndpoint.of_socket, found)
-            endpoints = [*sockets, *self._config.endpoints]
-            with self._lock:
-                for candidate in self._candidates.due(endpoints):
-                    self._dial(candidate)
+                self._look_for_schedulers()
+            except Exception as error:  # noqa: BLE001 - nobody else would look
+                self._looking_fault.tell(error)
+
+    def _look_for_schedulers(self) -> None:
+        try:
+            found = self._run_dir.scheduler_sockets()
+        except OSError as error:  # out of descriptors, say: that passes
+            if str(error) != self._not_looked_for:
+                _log.warning("cannot look for schedulers", reason=str(error))
+            self._not_looked_for = str(error)
+            return
+        self._not_looked_for = None
+        sockets = map(SchedulerEndpoint.of_socket, found)
+        endpoints = [*sockets, *self._config.endpoints]
+        with self._lock:
+            for candidate in self._candidates.due(endpoints):
+                self._dial(candidate)
 
     def _supervise(self) -> None:
-        next_heartbeat = next_comparison = 0.0
         while not self._stopping.wait(self._watch_interval_s()):
-            self._following.tick()
-            now = time.monotonic()
-            if now >= next_comparison:
-                next_comparison = now + self._config.compare_ms / 1e3
-                self._lanes.compare_shadows()
-            if now >= next_heartbeat:
-                next_heartbeat = now + self._config.heartbeat_ms / 1e3
-                self._send_heartbeats()
+            self._watch.turn()
+
+    def _leave_unwatched(self) -> None:
+        with self._lock:
+            sessions = self._candidates.sessions()
+        for session in sessions:
+            session.cancel("this executor fails to watch it")
 
     def _watch_interval_s(self) -> float:
         is_alone = self._following.num_members <= 1
@@ -173,14 +191,14 @@ class AttachManager:
         run_inline = partial(self._lanes.run_inline, offer.lane)
         session = AttachSession(endpoint, self._facts, offer, self._config, run_inline)
         candidate.session = session
-        self._start_thread(
-            threading.Thread(
-                target=self._run_session,
-                args=[candidate, session],
-                name=f"attach-{endpoint.name}",
-                daemon=True,
-            )
-        )
+        name, arguments = f"attach-{endpoint.name}", [candidate, session]
+        thread = threading.Thread(target=self._run_session, args=arguments, name=name, daemon=True)
+        try:
+            self._start_thread(thread)
+        except RuntimeError as error:  # there are as many threads as there may be: that passes
+            candidate.session = None
+            self._lanes.close_lane(offer.lane)
+            self._candidates.failed(candidate, str(error))
 
     # ----- the threads of the sessions -----
 
@@ -190,6 +208,9 @@ class AttachManager:
             session.run(self)
         except SessionError as error:
             reason, in_order = str(error), error.in_order
+        except Exception as error:  # noqa: BLE001 - the thread ends here, others attach
+            with self._lock:
+                self._session_fault.tell(error, scheduler=session.scheduler_name)
         finally:
             self._on_end(session, candidate, reason, in_order=in_order)
             with self._lock:

@@ -156,6 +156,11 @@ DETACHES = _metric(
     "Schedulers that left.",
     how="ended: in good order; crashed: killed, cut off, or broke the protocol",
 )
+ATTACH_FAULTS = _metric(
+    "specsched_attach_faults_total",
+    "counter",
+    "Faults of the executor itself at looking for schedulers, being attached and watching them.",
+)
 SWITCHES = _metric(
     "specsched_switches_total",
     "counter",

@@ -117,6 +117,7 @@ def _schedulers(out: Exposition, links: Links) -> None:
     out.add(m.ATTACHES, totals.num_attached)
     out.add(m.DETACHES, totals.num_ended, "ended")
     out.add(m.DETACHES, totals.num_crashed, "crashed")
+    out.add(m.ATTACH_FAULTS, totals.num_faults)
     for reason in SwitchReason:
         out.add(m.SWITCHES, known.num_switches.get(reason, 0), reason)
     for each in known.schedulers:

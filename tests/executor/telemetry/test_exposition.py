@@ -47,7 +47,9 @@ def links() -> Links:
     known = executor_pb2.ListSchedulersResponse(
         schedulers=[active, shadow], num_switches={"first": 1, "promoted": 2}
     )
-    return Links(True, known, AttachTotals(num_attached=4, num_ended=1, num_crashed=1))
+    return Links(
+        True, known, AttachTotals(num_attached=4, num_ended=1, num_crashed=1, num_faults=2)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,7 @@ def test_lanes_are_told_by_number_and_named_once(families):
     assert samples(families["specsched_lane_regret_tokens"]) == {("1",): 0.25}
     assert samples(families["specsched_lane_faults"]) == {("1", "late"): 3, ("1", "torn"): 1}
     assert samples(families["specsched_detaches"]) == {("ended",): 1, ("crashed",): 1}
+    assert samples(families["specsched_attach_faults"]) == {(): 2}
     switches = samples(families["specsched_switches"])
     assert (switches["promoted",], switches["lost",]) == (2, 0)
     named = {m.name for m in CATALOGUE if "scheduler" in (m.labels or {})}

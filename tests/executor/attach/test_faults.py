@@ -1,0 +1,97 @@
+"""Faults of the executor's own threads: they go on, and nobody stays attached unwatched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from specsched_executor.attach.following import Following
+from specsched_executor.attach.supervision import SupervisionConfig
+from structlog.testing import capture_logs
+
+from tests.executor.attach.scripted_scheduler import ScriptedScheduler
+from tests.executor.attach.support import eventually
+
+FOR_EVER = SupervisionConfig(failover_after_ms=3_600_000.0)
+AT_ONCE = SupervisionConfig(failover_after_ms=0.0)
+
+
+def failing(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Has a method raise while the event is set."""
+    method: Callable[..., object] = getattr(owner, name)
+    broken = threading.Event()
+
+    def sometimes(*arguments: object) -> object:
+        if broken.is_set():
+            raise RuntimeError("nobody foresaw this")
+        return method(*arguments)
+
+    monkeypatch.setattr(owner, name, sometimes)
+    return broken
+
+
+def with_traceback(logs: list, event: str) -> list[str]:
+    return [line["reason"] for line in logs if line["event"] == event and "exc_info" in line]
+
+
+def test_a_watch_that_fails_for_a_while_goes_on(run_dir, lanes, attacher, monkeypatch):
+    broken = failing(Following, "tick", monkeypatch)
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    with capture_logs() as logs:
+        manager = attacher(supervision=FOR_EVER)
+        eventually(manager.attachments)
+        broken.set()
+        eventually(lambda: manager.totals().num_faults >= 3)
+        num_heard = len(scheduler.received)
+        eventually(lambda: len(scheduler.received) > num_heard)  # heartbeats are sent all the same
+        broken.clear()
+        num_faults = manager.totals().num_faults
+        num_heard = len(scheduler.received)
+        eventually(lambda: len(scheduler.received) > num_heard + 1)
+    assert manager.totals().num_faults <= num_faults + 1
+    assert len(scheduler.hellos) == len(manager.attachments()) == 1
+    reason = "RuntimeError: nobody foresaw this"
+    assert with_traceback(logs, "watching schedulers failed") == [reason]
+    scheduler.stop()
+
+
+def test_who_cannot_be_watched_is_left_and_attached_again(run_dir, lanes, attacher, monkeypatch):
+    broken = failing(Following, "tick", monkeypatch)
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    with capture_logs() as logs:
+        manager = attacher(supervision=AT_ONCE)
+        eventually(manager.attachments)
+        broken.set()
+        lanes.wait_for(("ready", 0), ("activate", 0), ("close", 0))
+        eventually(lambda: any(line["event"] == "lost scheduler" for line in logs))
+        broken.clear()
+        eventually(manager.attachments)
+    lost = {line["reason"] for line in logs if line["event"] == "lost scheduler"}
+    assert lost == {"this executor fails to watch it"}
+    assert len(scheduler.hellos) >= 2
+    scheduler.stop()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "event"),
+    [
+        ("RunDir", "scheduler_sockets", "looking for schedulers failed"),
+        ("Following", "join", "attachment failed"),
+    ],
+)
+def test_looking_and_attaching_go_on_after_a_fault(
+    run_dir, lanes, attacher, monkeypatch, owner, name, event
+):
+    of = {"RunDir": type(run_dir), "Following": Following}[owner]
+    broken = failing(of, name, monkeypatch)
+    broken.set()
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    with capture_logs() as logs:
+        manager = attacher()
+        eventually(lambda: manager.totals().num_faults >= 2)
+        assert manager.attachments() == ()
+        broken.clear()
+        eventually(manager.attachments)
+    assert with_traceback(logs, event) == ["RuntimeError: nobody foresaw this"]
+    scheduler.stop()
