@@ -254,9 +254,9 @@ def test_status_lanes_and_doctor_see_the_same(pair: Pair) -> None:
     assert code == 0, findings
     told = {each["code"] for each in findings if each["severity"] == "ok"}
     assert {"run-dir", "socket", "executor", "scheduler", "protocol", "memory", "clock"} <= told
-    # The processes are sound; a busy machine may have had plans that were late.
+    # The processes are sound; a busy machine may have made plans late or measurements unsteady.
     bad = {each["code"] for each in findings if each["severity"] in {"warning", "error"}}
-    assert bad <= {"plans.late"}
+    assert bad <= {"plans.late", "cost.disturbed"}
 
 
 def test_a_policy_is_set_and_told(pair: Pair) -> None:

@@ -95,3 +95,27 @@ def test_looking_and_attaching_go_on_after_a_fault(
         eventually(manager.attachments)
     assert with_traceback(logs, event) == ["RuntimeError: nobody foresaw this"]
     scheduler.stop()
+
+
+def test_a_scheduler_is_dialled_again_after_no_thread_could_be_started(
+    run_dir, lanes, attacher, monkeypatch
+):
+    start = threading.Thread.start
+    exhausted = threading.Event()
+    exhausted.set()
+
+    def seldom(thread: threading.Thread) -> None:
+        if thread.name == "attach-a" and exhausted.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", seldom)
+    scheduler = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    with capture_logs() as logs:
+        manager = attacher()
+        lanes.wait_for(("close", 0), ("close", 0))
+        exhausted.clear()
+        eventually(manager.attachments)
+    refusals = [line["reason"] for line in logs if line["event"] == "cannot attach"]
+    assert refusals == ["can't start new thread"]
+    scheduler.stop()

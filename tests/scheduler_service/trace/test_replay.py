@@ -24,6 +24,7 @@ from specsched_scheduler.replay_command import replay as replay_command
 from specsched_scheduler.trace import TraceConfig, open_recorder, trace_metadata
 from specsched_scheduler.trace.reader import read_trace_files
 from specsched_scheduler.trace.replay import ReplayTotals, replay
+from structlog.testing import capture_logs
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -87,6 +88,20 @@ def test_what_was_seen_decided_and_told_is_read_back(tmp_path: Path):
     assert step.outcome is not None
     np.testing.assert_array_equal(step.outcome.num_accepted, report.num_accepted)
     assert step.outcome.measured_ms == pytest.approx(report.draft_ms + report.verify_ms)
+
+
+def test_steps_that_cannot_be_told_are_left_out_and_the_recorder_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise KeyError("no such column")
+
+    monkeypatch.setattr("specsched_scheduler.trace.recorder.to_row", fail)
+    with capture_logs() as logs:
+        assert record(tmp_path, 12) == 12
+    faults = [line for line in logs if line["event"] == "steps not recorded"]
+    assert faults[0]["reason"] == "KeyError: 'no such column'"
+    assert sum("exc_info" in line for line in faults) == 1
 
 
 def test_files_rotate_and_stay_within_their_bounds(tmp_path: Path):
