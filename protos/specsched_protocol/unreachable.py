@@ -13,7 +13,7 @@ __all__ = ["Unreachable", "status_reason"]
 _UNRESOLVED: Final = ("errors resolving ", "DNS resolution failed", "empty address list")
 _UNCONNECTED: Final = ("failed to connect to all addresses", "connections to all backends")
 _NO_GRPC: Final = ("Failed parsing HTTP/2", "http1.x server")
-_CUT_OFF: Final = ("Socket closed", "recvmsg:", "sendmsg:")
+_CUT_OFF: Final = ("Socket closed", "recvmsg:", "sendmsg:", "Cancelling all calls")
 _HANDSHAKE: Final = re.compile("(?:Tls|Ssl) handshake failed.*")
 
 

@@ -86,6 +86,7 @@ def test_somebody_else_listens(words: bytes) -> None:
         ),
         (f"failed to connect to all addresses; last error: UNKNOWN: {HANDSHAKE}", HANDSHAKE),
         ("Socket closed", "the connection was cut off"),
+        ("Cancelling all calls", "the connection was cut off"),
         ("recvmsg:Connection reset by peer", "the connection was cut off"),
         ("it is shutting down", "UNAVAILABLE: it is shutting down"),
         ("", "UNAVAILABLE: "),

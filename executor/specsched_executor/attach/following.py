@@ -63,11 +63,14 @@ class Following:
         with self._lock:
             is_member = self._sessions.get(lane) is session
             self._handovers.drop(session)
-            if is_member:
-                self._replace(self._member(lane), reason)
-                del self._sessions[lane]
-            # Only now: so no step is read between two active lanes.
-            self._lanes.close_lane(lane)
+            try:
+                if is_member:
+                    self._replace(self._member(lane), reason)
+            finally:
+                if is_member:
+                    del self._sessions[lane]
+                # Only now: so no step is read between two active lanes.
+                self._lanes.close_lane(lane)
             self._tell()
             return is_member
 

@@ -250,11 +250,20 @@ class AttachManager:
         """See SessionListener."""
         self._following.request(session, request)
 
+    def _leave(self, session: AttachSession, reason: str) -> bool:
+        """Whether it was attached."""
+        try:
+            return self._following.leave(session, reason)
+        except Exception as error:  # noqa: BLE001 - else nobody would dial it again
+            with self._lock:
+                self._session_fault.tell(error, scheduler=session.scheduler_name)
+            return session.ready
+
     def _on_end(
         self, session: AttachSession, candidate: Candidate, reason: str, *, in_order: bool
     ) -> None:
         # First of all, and without the manager's lock: its last decision may be read till then.
-        was_attached = self._following.leave(session, reason)
+        was_attached = self._leave(session, reason)
         with self._lock:
             candidate.session = None
             if was_attached and not self._stopping.is_set():

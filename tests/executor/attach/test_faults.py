@@ -119,3 +119,27 @@ def test_a_scheduler_is_dialled_again_after_no_thread_could_be_started(
     refusals = [line["reason"] for line in logs if line["event"] == "cannot attach"]
     assert refusals == ["can't start new thread"]
     scheduler.stop()
+
+
+def test_who_is_gone_is_not_attached_though_no_successor_could_be_chosen(
+    run_dir, lanes, attacher, monkeypatch
+):
+    broken = failing(Following, "fitness", monkeypatch)
+    first = ScriptedScheduler(run_dir.scheduler_socket("a"))
+    with capture_logs() as logs:
+        manager = attacher(supervision=FOR_EVER)
+        eventually(manager.attachments)
+        second = ScriptedScheduler(run_dir.scheduler_socket("b"))
+        eventually(lambda: len(manager.attachments()) == 2)
+        broken.set()
+        first.stop()
+        eventually(lambda: ("close", 0) in lanes.calls)
+        eventually(lambda: any(line["event"] == "lost scheduler" for line in logs))
+        assert [info.scheduler_name for info in manager.attachments()] == ["b"]
+        broken.clear()
+        eventually(lambda: ("activate", 1) in lanes.calls)
+        again = ScriptedScheduler(run_dir.scheduler_socket("a"))
+        eventually(lambda: len(manager.attachments()) == 2)
+    assert with_traceback(logs, "attachment failed") == ["RuntimeError: nobody foresaw this"]
+    for scheduler in (second, again):
+        scheduler.stop()
