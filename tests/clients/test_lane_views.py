@@ -42,3 +42,11 @@ def test_lanes_tell_of_a_policy_that_fails(capsys: pytest.CaptureFixture[str]) -
     assert [line for line in lines if "policy errors" in line] == [
         f"late by v1: 30 policy errors: {error}"
     ]
+
+
+def test_what_a_later_version_says_is_shown_as_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    later = executor_pb2.AttachedScheduler(name="v9", role=98, transport=99)
+    print_lanes(executor_pb2.ListSchedulersResponse(schedulers=[later]), as_json=False)
+    told = capsys.readouterr().out
+    assert "unknown 98" in told
+    assert "unknown 99" in told

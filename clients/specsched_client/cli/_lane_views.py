@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from specsched_protocol.console import to_stdout
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
@@ -24,14 +25,13 @@ __all__ = [
 
 def role_text(role: scheduler_pb2.LaneRole.ValueType, given_up_for: str = "") -> str:
     """A role in lower case, and why the scheduler was given up, if it was."""
-    name = scheduler_pb2.LaneRole.Name(role).removeprefix("LANE_ROLE_").lower()
+    name = enum_word(scheduler_pb2.LaneRole.DESCRIPTOR, role)
     return f"{name}, given up: {given_up_for}" if given_up_for else name
 
 
 def transport_text(transport: scheduler_pb2.Transport.ValueType) -> str:
     """How steps travel, in lower case."""
-    name = scheduler_pb2.Transport.Name(transport)
-    return name.removeprefix("TRANSPORT_").lower().replace("_", " ")
+    return enum_word(scheduler_pb2.Transport.DESCRIPTOR, transport).replace("_", " ")
 
 
 def failures_text(failures: scheduler_pb2.PolicyFailures) -> str:

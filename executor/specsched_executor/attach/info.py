@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
@@ -56,13 +57,12 @@ class AttachmentInfo:
     ) -> AttachmentInfo:
         """What a session knows, and what is thought of its scheduler."""
         welcome = session.welcome or scheduler_pb2.Welcome()
-        transport = scheduler_pb2.Transport.Name(welcome.transport)
         return cls(
             scheduler_name=session.scheduler_name,
             target=session.endpoint.target,
             scheduler_version=welcome.scheduler_version,
             policy=session.policy,
-            transport=transport.removeprefix("TRANSPORT_").lower(),
+            transport=enum_word(scheduler_pb2.Transport.DESCRIPTOR, welcome.transport),
             transport_reason=welcome.transport_reason,
             lane=session.offer.lane,
             epoch=session.offer.epoch,

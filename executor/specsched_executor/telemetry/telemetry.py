@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client.core import Metric as Family
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.metrics import Exposition
 from specsched_protocol.plan import FallbackReason
 from specsched_protocol.v1 import executor_pb2
@@ -125,8 +126,8 @@ def _schedulers(out: Exposition, links: Links) -> None:
 
 
 def _lane(out: Exposition, it: executor_pb2.AttachedScheduler) -> None:
-    transport = pb.Transport.Name(it.transport).removeprefix("TRANSPORT_").lower()
-    role = pb.LaneRole.Name(it.role).removeprefix("LANE_ROLE_").lower()
+    transport = enum_word(pb.Transport.DESCRIPTOR, it.transport)
+    role = enum_word(pb.LaneRole.DESCRIPTOR, it.role)
     out.add(m.LANE_INFO, 1, it.lane, it.name, it.version, transport, role)
     comparison = it.comparison
     out.add(m.LANE_STEPS, comparison.num_steps, it.lane)

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable
 from copy import copy
 
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.histogram import Histogram
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -37,7 +38,7 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
             name=hello.executor_name,
             model=hello.model.name,
             drafter=hello.model.drafter,
-            transport=_word(pb.Transport.Name(status.transport), "TRANSPORT_"),
+            transport=enum_word(pb.Transport.DESCRIPTOR, status.transport),
             max_draft_tokens=hello.model.max_draft_tokens,
             role=_role(lane.role),
             active_scheduler=lane.active_scheduler,
@@ -56,7 +57,7 @@ def look_at(view: AttachmentView) -> shot.ExecutorSnapshot:
 
 
 def _role(role: pb.LaneRole.ValueType) -> str:
-    return _word(pb.LaneRole.Name(role), "LANE_ROLE_") if role else ""
+    return enum_word(pb.LaneRole.DESCRIPTOR, role) if role else ""
 
 
 def _lane(member: pb.LaneMember) -> shot.LaneSnapshot:
@@ -74,10 +75,6 @@ def _policy_text(policy: plan_pb2.PolicySpec) -> str:
         return str(policy_from_message(policy))
     except PolicyError:  # of another version, or a package that is not installed here
         return policy.name
-
-
-def _word(name: str, prefix: str) -> str:
-    return name.removeprefix(prefix).lower()
 
 
 def _histogram(histogram: Histogram) -> shot.HistogramSnapshot:
@@ -144,7 +141,7 @@ def _cost(view: AttachmentView, state: plan_pb2.ModelState.ValueType) -> shot.Co
     profile, is_corrected = view.learned_cost()
     sizes = tuple(sorted(profile.verify))
     return shot.CostSnapshot(
-        model_state=_word(plan_pb2.ModelState.Name(state), "MODEL_STATE_"),
+        model_state=enum_word(plan_pb2.ModelState.DESCRIPTOR, state),
         is_corrected=is_corrected,
         capture_limit=profile.capture_limit,
         sizes=sizes,

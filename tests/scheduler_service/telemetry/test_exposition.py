@@ -165,6 +165,16 @@ async def test_only_what_was_followed_is_judged(scheduler, run_dir):
     ]
 
 
+async def test_a_role_of_a_later_version_is_told_as_such(scheduler, run_dir):
+    async with driven(scheduler, run_dir, features=[pb.FEATURE_LANE_CONTROL]) as executor:
+        later = pb.LaneMember(lane=1, scheduler_name="v2", role=99)
+        await executor.stream.send(lane_status=pb.LaneStatus(role=99, members=[later]))
+        await until(lambda: telemetry(scheduler).lanes)
+        (lane,) = telemetry(scheduler).lanes
+        assert (lane.role, telemetry(scheduler).role) == ("unknown 99", "unknown 99")
+        assert values(scrape(scheduler))["specsched_attachment_role", "active"] == 0
+
+
 async def test_learning_goes_on_where_telemetry_fails(scheduler, run_dir):
     async with driven(scheduler, run_dir) as executor:
         (attachment,) = scheduler.server._attachments

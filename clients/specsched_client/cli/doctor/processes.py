@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 from specsched_protocol.versions import FEATURES, PROTOCOL_RANGE, VersionRange
 
@@ -134,7 +135,7 @@ def _check_protocol(name: str, told: SchedulerReport) -> Iterator[Finding]:
 
 
 def _feature_text(feature: scheduler_pb2.Feature.ValueType) -> str:
-    return scheduler_pb2.Feature.Name(feature).removeprefix("FEATURE_").lower()
+    return enum_word(scheduler_pb2.Feature.DESCRIPTOR, feature)
 
 
 def _check_attached(name: str, target: str, executor: ExecutorReport | str) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
@@ -179,18 +180,14 @@ def _decisions(
     newest = watched[-1]
     decision = newest.decision
     has_length = decision.HasField("next_draft_tokens")
-    state = plan_pb2.ModelState.Name(decision.model_state)
     return DecisionFrame(
         step_id=decision.step_id,
         num_requests=newest.num_requests,
         num_drafts=newest.num_draft_tokens,
         next_draft_tokens=decision.next_draft_tokens if has_length else None,
         expected_tokens=decision.expected_tokens,
-        model_state=state.removeprefix("MODEL_STATE_").lower(),
-        flags=tuple(
-            plan_pb2.DecisionFlag.Name(flag).removeprefix("DECISION_FLAG_").lower()
-            for flag in decision.flags
-        ),
+        model_state=enum_word(plan_pb2.ModelState.DESCRIPTOR, decision.model_state),
+        flags=tuple(enum_word(plan_pb2.DecisionFlag.DESCRIPTOR, flag) for flag in decision.flags),
         budgets=tuple(each.decision.budget for each in watched),
         drafts=tuple(each.num_draft_tokens for each in watched),
         expected_ms=tuple(each.decision.expected_ms for each in watched),
