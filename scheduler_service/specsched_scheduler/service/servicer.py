@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import structlog
+from specsched_protocol.enum_words import enum_word
 from specsched_protocol.tcp import is_local_peer
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -41,6 +42,9 @@ from .watching import DecisionWatch
 __all__ = ["Identity", "SchedulerServicer"]
 
 _log = structlog.get_logger(__name__)
+
+_FILE_NAME_BYTES = 6
+"""Of an executor's boot id in the names of its traces."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -169,7 +173,10 @@ class SchedulerServicer(SchedulerServiceServicer):
     def _recorder_opener(self, hello: pb.Hello) -> Callable[[], StepRecorder] | None:
         if self._trace is None:
             return None
-        return partial(open_recorder, self._trace, f"{self._identity.name}-{hello.epoch}")
+        # Epochs count the attachments of one executor; several may have the same.
+        executor = hello.boot_id[:_FILE_NAME_BYTES].hex()
+        name = f"{self._identity.name}-{executor}-{hello.epoch}"
+        return partial(open_recorder, self._trace, name)
 
     async def _when_warm(self) -> None:
         """Wait until the compiled paths may be used; NotReadyError if that is not to come."""
@@ -242,6 +249,6 @@ class SchedulerServicer(SchedulerServiceServicer):
 
 
 def _log_fields(hello: pb.Hello, transport: StepTransport) -> dict[str, str]:
-    kind = pb.Transport.Name(transport.kind).removeprefix("TRANSPORT_").lower()
+    kind = enum_word(pb.Transport.DESCRIPTOR, transport.kind)
     fields = {"model": hello.model.name, "transport": kind}
     return fields | ({"because": transport.reason} if transport.reason else {})

@@ -34,7 +34,7 @@ class StepRecorder(Protocol):
 
 
 def open_recorder(config: TraceConfig, name: str) -> StepRecorder:
-    """A recorder for one attachment. Raises ImportError without pyarrow, OSError for the folder."""
+    """A recorder for one attachment. Raises ImportError without pyarrow."""
     from .recorder import TraceRecorder
 
     return TraceRecorder(config, name)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,14 +19,17 @@ __all__ = ["TraceWriter"]
 _SUFFIX = ".parquet"
 _UNFINISHED = ".part"
 _ROWS_PER_GROUP = 512
+_ABANDONED_AFTER = 60
+"""Times `max_file_age_s` without a write: nobody is going to end such a file any more."""
 
 
 class TraceWriter:
     """One attachment's files. One thread. Raises OSError where the folder cannot be written.
 
     A file that is being written has another suffix: it is none of a reader's business. It is ended
-    by its size, or `max_file_age_s` after its first step. clock: seconds, monotonic. num_ended:
-    files that can be read. After an OSError or ValueError, `abandon` before anything else.
+    by its size, or `max_file_age_s` after its first step. name: that of no other writer. clock:
+    seconds, monotonic. num_ended: files that can be read. After an OSError or ValueError, `abandon`
+    before anything else.
     """
 
     def __init__(
@@ -44,7 +46,6 @@ class TraceWriter:
         self._num_files = 0
         self._num_steps = 0
         self.num_ended = 0
-        config.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def describe(self, metadata: Mapping[str, str]) -> None:
         """What the files written from now on say of themselves; begins a new one."""
@@ -119,19 +120,34 @@ class TraceWriter:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         name = f"{stamp}-{self._name}-{self._num_files:05}{_SUFFIX}{_UNFINISHED}"
         self._path = self._config.directory / name
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path.touch(mode=0o600)
         return pq.ParquetWriter(self._path, self._schema(), compression="zstd")
 
     def _make_room(self) -> None:
-        files = sorted(self._config.directory.glob(f"*{_SUFFIX}"), key=_age)
-        total = sum(file.stat().st_size for file in files)
-        while files and total > self._config.max_bytes - self._config.max_file_bytes:
-            oldest = files.pop(0)
-            total -= oldest.stat().st_size
-            oldest.unlink(missing_ok=True)
+        """Remove the oldest files while all are too large; other writers may do the same."""
+        files = sorted(_found(self._config.directory))
+        total = sum(each.num_bytes for each in files)
+        abandoned_s = time.time() - _ABANDONED_AFTER * self._config.max_file_age_s
+        for each in files:
+            if total <= self._config.max_bytes - self._config.max_file_bytes:
+                return
+            if each.path.suffix == _SUFFIX or each.written_s < abandoned_s:
+                each.path.unlink(missing_ok=True)
+                total -= each.num_bytes
 
 
-def _age(path: Path) -> tuple[int, str]:
-    try:
-        return os.stat(path).st_mtime_ns, path.name
-    except FileNotFoundError:
-        return 0, path.name
+class _Found(NamedTuple):
+    """A file of the folder, ended or not. written_s: Unix time of the last write."""
+
+    written_s: float
+    path: Path
+    num_bytes: int
+
+
+def _found(directory: Path) -> Iterator[_Found]:
+    for pattern in (f"*{_SUFFIX}", f"*{_SUFFIX}{_UNFINISHED}"):
+        for path in directory.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):  # ended, or removed, meanwhile
+                status = path.stat()
+                yield _Found(status.st_mtime, path, status.st_size)

@@ -57,3 +57,18 @@ def test_each_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             trace.close()
     assert step_ids(tmp_path) == [[10], [11]]
     assert len(logs) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path):
+    clock, in_its_place = Clock(), tmp_path / "traces"
+    in_its_place.touch()
+    trace = RetryingWriter(TraceConfig(in_its_place, max_file_age_s=MAX_AGE_S), "test-1", clock)
+    with structlog.testing.capture_logs() as logs:
+        trace.write([row(1)])
+        trace.close()
+    assert (logs[0]["event"], trace.num_lost) == ("trace interrupted", 1)
+    in_its_place.unlink()
+    clock.now_s += 100.0
+    trace.write([row(2)])
+    trace.close()
+    assert step_ids(in_its_place) == [[2]]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +93,39 @@ def test_a_file_under_way_has_another_name_and_the_reader_says_what_to_do(
         next(read_trace_files(tmp_path))
     writer.close()
     assert step_ids(tmp_path) == [list(range(600))]
+
+
+def leave_behind(path: Path, num_bytes: int, age_s: float) -> None:
+    path.write_bytes(bytes(num_bytes))
+    written_s = time.time() - age_s
+    os.utime(path, (written_s, written_s))
+
+
+def test_what_killed_schedulers_left_makes_room_and_what_others_write_stays(tmp_path: Path):
+    config = TraceConfig(tmp_path, 60_000, 20_000, max_file_age_s=MAX_AGE_S)
+    leave_behind(tmp_path / "a.parquet.part", 30_000, 100 * MAX_AGE_S)
+    leave_behind(tmp_path / "b.parquet.part", 20_000, MAX_AGE_S)
+    leave_behind(tmp_path / "c.parquet", 5_000, 0.0)
+    writer = TraceWriter(config, "test-1")
+    writer.write([row(1)])
+    writer.close()
+    left = sorted(file.name for file in tmp_path.iterdir())
+    assert [name for name in left if "test-1" not in name] == ["b.parquet.part", "c.parquet"]
+    assert len(left) == 3
+
+
+def test_files_that_other_writers_remove_meanwhile_are_no_failure(
+    tmp_path: Path, writer: TraceWriter
+):
+    (tmp_path / "gone.parquet").symlink_to(tmp_path / "nowhere")  # listed, and not there
+    writer.write([row(1)])
+    writer.close()
+    assert writer.num_ended == 1
+
+
+def test_others_of_the_machine_cannot_read_it(tmp_path: Path, writer: TraceWriter):
+    tmp_path.chmod(0o755)
+    writer.write([row(1)])
+    writer.close()
+    (file,) = tmp_path.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
