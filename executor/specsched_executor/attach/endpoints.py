@@ -51,12 +51,13 @@ class SchedulerEndpoint:
         return cls(str(address), str(address), address.is_loopback, tls)
 
     def identity(self) -> tuple[int, int] | None:
-        """Tells a socket bound anew from the old one; None if it is gone. An address is its own."""
+        """Tells a socket bound anew from the old one; None if it cannot be looked at. An address is
+        its own."""
         if self.socket_path is None:
             return 0, 0
         try:
             status = self.socket_path.stat()
-        except FileNotFoundError:
+        except OSError:
             return None
         return status.st_ino, status.st_ctime_ns
 

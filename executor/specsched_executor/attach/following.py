@@ -39,7 +39,7 @@ class Following:
         self._sessions: dict[int, AttachSession] = {}
         self._is_fleeing = False
         self._handovers = Handovers()
-        self._requests = LaneRequests(lanes, self._election, self._desk, self)
+        self._requests = LaneRequests(lanes, self._election, self)
 
     # ===================== Schedulers come and go =====================
 
@@ -125,6 +125,11 @@ class Following:
         """See Switcher."""
         sessions = self._sessions.values()
         return next((each.policy for each in sessions if each.scheduler_name == name), None)
+
+    @property
+    def num_waiting(self) -> int:
+        """See Switcher."""
+        return self._desk.num_wishes + self._handovers.num_under_way
 
     # ===================== Watching =====================
 

@@ -33,6 +33,11 @@ class Handovers:
     def __init__(self) -> None:
         self._under_way: list[_Handover] = []
 
+    @property
+    def num_under_way(self) -> int:
+        """How many wait for an answer."""
+        return len(self._under_way)
+
     def begin(
         self, source: AttachSession | None, target: AttachSession, go_on: Callable[[], None]
     ) -> None:

@@ -17,7 +17,7 @@ from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_executor.calibration import ConfidenceCalibration
-from specsched_executor.transport.lanes import LaneError
+from specsched_executor.transport.lanes import LaneError, LaneOffer
 
 from .candidates import Candidate, Candidates
 from .endpoints import SchedulerEndpoint
@@ -149,6 +149,8 @@ class AttachManager:
         sockets = map(SchedulerEndpoint.of_socket, found)
         endpoints = [*sockets, *self._config.endpoints]
         with self._lock:
+            if self._stopping.is_set():  # who attached now would not be told
+                return
             for candidate in self._candidates.due(endpoints):
                 self._dial(candidate)
 
@@ -188,17 +190,20 @@ class AttachManager:
         except (LaneError, HandoffError, OSError) as error:
             self._candidates.failed(candidate, str(error))
             return
-        run_inline = partial(self._lanes.run_inline, offer.lane)
+        try:
+            self._begin_session(candidate, offer)
+        except (OSError, RuntimeError) as error:  # out of descriptors, or of threads: that passes
+            candidate.session = None
+            self._lanes.close_lane(offer.lane)
+            self._candidates.failed(candidate, str(error))
+
+    def _begin_session(self, candidate: Candidate, offer: LaneOffer) -> None:
+        endpoint, run_inline = candidate.endpoint, partial(self._lanes.run_inline, offer.lane)
         session = AttachSession(endpoint, self._facts, offer, self._config, run_inline)
         candidate.session = session
         name, arguments = f"attach-{endpoint.name}", [candidate, session]
         thread = threading.Thread(target=self._run_session, args=arguments, name=name, daemon=True)
-        try:
-            self._start_thread(thread)
-        except RuntimeError as error:  # there are as many threads as there may be: that passes
-            candidate.session = None
-            self._lanes.close_lane(offer.lane)
-            self._candidates.failed(candidate, str(error))
+        self._start_thread(thread)
 
     # ----- the threads of the sessions -----
 

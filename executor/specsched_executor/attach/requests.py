@@ -10,7 +10,7 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 from .election import Election, Member, SwitchReason, Transition
 from .seams import LaneHost
 from .session import AttachSession
-from .switching import OnOutcome, SwitchDesk, SwitchOutcome
+from .switching import OnOutcome, SwitchOutcome
 
 __all__ = ["LaneRequests", "Switcher"]
 
@@ -35,16 +35,17 @@ class Switcher(Protocol):
     def policy_of(self, name: str) -> plan_pb2.PolicySpec | None:
         """What the scheduler of this name decides by; None: it is not attached."""
 
+    @property
+    def num_waiting(self) -> int:
+        """Switches that are under way or wait, be it for what was learned."""
+
 
 class LaneRequests:
     """Carries requests out and answers each once. Not thread-safe: its owner locks."""
 
-    def __init__(
-        self, lanes: LaneHost, election: Election, desk: SwitchDesk, switcher: Switcher
-    ) -> None:
+    def __init__(self, lanes: LaneHost, election: Election, switcher: Switcher) -> None:
         self._lanes = lanes
         self._election = election
-        self._desk = desk
         self._switcher = switcher
 
     def take(self, session: AttachSession, member: Member | None, request: pb.LaneRequest) -> None:
@@ -62,7 +63,7 @@ class LaneRequests:
             return f"the request is of epoch {request.epoch}, this is {session.offer.epoch}"
         if request.wish not in {pb.LANE_WISH_ACTIVATE, pb.LANE_WISH_DRAIN}:
             return f"unknown wish {request.wish}"
-        if self._desk.num_wishes >= _MAX_WISHES:
+        if self._switcher.num_waiting >= _MAX_WISHES:
             return f"{_MAX_WISHES} requests are waiting"
         return None
 

@@ -307,3 +307,15 @@ def test_with_nobody_left_one_that_recovers_is_followed(rig: Rig):
     rig.decide("a", CONFIG.min_sound_run)
     rig.following.tick()
     assert (rig.active, rig.following.elected_name) == ("a", "b")
+
+
+def test_requests_that_wait_for_what_was_learned_are_bounded_too(rig: Rig):
+    rig.join("a", "b", learns=True)
+    rig.handed_over("b")
+    waiting = [rig.promote("b") for _ in range(16)]
+    assert rig.promote("b")().reason == "16 requests are waiting"
+    rig.handed_over("b")
+    rig.engine_switches()
+    for _ in waiting:
+        rig.following.tick()
+    assert all(each().done for each in waiting)
