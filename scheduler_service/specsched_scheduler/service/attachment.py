@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
+import structlog
 from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_scheduler.decision.wire import policy_to_message
@@ -24,6 +26,8 @@ from .planning import Planning
 
 __all__ = ["Attachment"]
 
+_log = structlog.get_logger(__name__)
+
 
 class Attachment:
     """Keeps one executor's planner and its stream together. Lives on the server's event loop.
@@ -40,6 +44,7 @@ class Attachment:
         self.lane_control = LaneControl(hello, self._outbox)
         self._last_heard = time.monotonic()
         self._heard = pb.ExecutorHeartbeat()
+        self._handing_over: dict[str, asyncio.Task[None]] = {}
         self.end_reason = "the stream ended"
         self.slot = 0
         # Who cannot tell whom it follows has one scheduler.
@@ -75,7 +80,8 @@ class Attachment:
                 reader.result()  # raises what the reader raised
         finally:
             decisions.close()
-            reader.cancel()
+            for task in (reader, *self._handing_over.values()):
+                task.cancel()
 
     async def _sent(self) -> AsyncIterator[pb.AttachResponse]:
         while True:
@@ -123,7 +129,7 @@ class Attachment:
         )
         return pb.AttachResponse(heartbeat=heartbeat)
 
-    async def _on_feature(self, request: pb.AttachRequest) -> None:
+    def _on_feature(self, request: pb.AttachRequest) -> None:
         match request.WhichOneof("message"):
             case "lane_status":
                 self.lane_control.on_status(request.lane_status)
@@ -132,11 +138,31 @@ class Attachment:
             case "lane_reply":
                 self.lane_control.on_reply(request.lane_reply)
             case "state_query":
-                document = await asyncio.to_thread(self.planning.learned_state)
-                learned = pb.LearnedState(document=document)
-                self._outbox.put_latest(pb.AttachResponse(learned_state=learned))
+                self._hand_over("state_query", self._tell_state)
             case "learned_state":
-                await self._take_state(request.learned_state.document)
+                document = request.learned_state.document
+                self._hand_over("learned_state", partial(self._take_state, document))
+
+    def _hand_over(self, kind: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work`, which may wait for a fit, while steps are read. One that is asked for again
+        meanwhile has the same answer."""
+        if kind in self._handing_over:
+            return
+
+        async def run() -> None:
+            try:
+                await work()
+            except Exception:  # noqa: BLE001 - the executor goes on without an answer
+                _log.exception("hand-over failed", kind=kind)
+            finally:
+                del self._handing_over[kind]
+
+        self._handing_over[kind] = asyncio.create_task(run())
+
+    async def _tell_state(self) -> None:
+        document = await asyncio.to_thread(self.planning.learned_state)
+        learned = pb.LearnedState(document=document)
+        self._outbox.put_latest(pb.AttachResponse(learned_state=learned))
 
     async def _take_state(self, document: str) -> None:
         refusal = ""
@@ -182,6 +208,6 @@ class Attachment:
                     case "hello":
                         raise InvalidMessageError("a second hello on one Attach stream")
                     case _:  # of a feature, or of a later protocol
-                        await self._on_feature(request)
+                        self._on_feature(request)
         finally:
             self.end(reason)

@@ -154,6 +154,18 @@ async def test_steps_on_a_stream_with_shared_memory_end_it(scheduler, executor):
     assert details == "steps on a stream that was welcomed with shared memory"
 
 
+async def test_steps_are_decided_while_what_was_learned_is_waited_for(scheduler, inline):
+    async with inline.attached(scheduler) as stream:
+        (attachment,) = scheduler.server._attachments
+        with attachment.planning.learning._lock:  # as a fit has it
+            for _ in range(2):
+                await stream.send(state_query=pb.StateQuery())
+            assert (await inline.decide()).budget > 0
+        learned = await stream.receive("learned_state")
+        await stream.send(learned_state=learned)
+        assert (await stream.receive("state_taken")).refusal == ""
+
+
 async def test_a_burst_of_requests_is_answered_by_its_newest(scheduler, inline):
     async with inline.attached(scheduler) as stream:
         burst = []
