@@ -26,7 +26,7 @@ from pathlib import Path
 import structlog
 
 from specsched_protocol.descriptors import OwnedDescriptor
-from specsched_protocol.run_dir import check_socket_path, remove_stale_socket
+from specsched_protocol.run_dir import RunDirError, check_socket_path, remove_stale_socket
 from specsched_protocol.shm.layout import ABI_VERSION
 
 __all__ = [
@@ -137,7 +137,12 @@ class HandoffServer:
             connection = self._accept()
             if connection is None:
                 return
-            threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+            except RuntimeError as error:  # out of threads: that passes, this one must not
+                _log.warning("handoff_failed", error=str(error))
+                connection.close()
+                self._places.release()
 
     def _accept(self) -> socket.socket | None:
         """The next peer; None once closed."""
@@ -238,7 +243,7 @@ def fetch_descriptors(
                 raise HandoffError(f"the executor at {path} runs as another user")
             connection.send(_REQUEST.pack(_MAGIC, ABI_VERSION, nonce))
             return _receive(connection)
-        except OSError as error:
+        except (OSError, RunDirError) as error:  # the path is the executor's word
             raise HandoffError(f"no hand-over at {path}: {error}") from error
 
 

@@ -184,8 +184,9 @@ class RunDir:
     def remove_stale_executors(self) -> None:
         """Remove the folders that executors killed some time ago left behind."""
         for path in (self.root / "executors").glob("*/handoff.sock"):
-            # Another executor that starts now may be a moment ahead, or its owner may just leave.
-            with suppress(FileNotFoundError):
+            # Another executor that starts now may be a moment ahead, or its owner may just leave;
+            # what cannot be removed keeps nobody from starting.
+            with suppress(OSError):
                 # A young socket may belong to an executor between its bind and its listen.
                 is_young = time.time() - path.lstat().st_mtime < _YOUNG_S
                 if not is_young and not is_listening(path):

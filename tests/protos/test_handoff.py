@@ -244,6 +244,8 @@ def test_nobody_there_and_bad_arguments(path: Path):
         fetch_descriptors(path, bytes(NONCE_BYTES))
     with pytest.raises(HandoffError, match="nonce has 3 bytes, expected 32"):
         fetch_descriptors(path, b"abc")
+    with pytest.raises(HandoffError, match=r"no hand-over at .*at most 107 are possible"):
+        fetch_descriptors(Path("/a" * 100), bytes(NONCE_BYTES))
 
 
 def test_an_executor_of_another_user_is_refused(server: HandoffServer, monkeypatch):
@@ -278,6 +280,22 @@ def test_peers_are_served_once_there_are_descriptors_again(path: Path, monkeypat
         assert_still_serves(server)
     finally:
         server.close()
+
+
+def test_peers_are_served_once_there_are_threads_again(server: HandoffServer, monkeypatch):
+    start, num_failures = threading.Thread.start, 9  # more than are served at a time
+    failures = [RuntimeError("can't start new thread")] * num_failures
+
+    def sometimes(thread: threading.Thread) -> None:
+        if failures:
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", sometimes)
+    for _ in range(num_failures):
+        with pytest.raises(HandoffError):
+            fetch_descriptors(server.path, server.offer(make_descriptors()))
+    assert_still_serves(server)
 
 
 def test_close_removes_the_socket_and_may_be_bound_again(path: Path):

@@ -142,6 +142,16 @@ def test_folder_that_another_executor_removes_first_is_no_error(tmp_path: Path, 
     assert not path.parent.exists()
 
 
+def test_a_folder_that_cannot_be_removed_is_no_error(tmp_path: Path):
+    opened = RunDir.open(tmp_path / "run")
+    path = opened.handoff_socket(bytes(16))
+    path.touch()
+    os.utime(path, (0, 0))
+    (path.parent / "somebody's").touch()
+    opened.remove_stale_executors()
+    assert [each.name for each in path.parent.iterdir()] == ["somebody's"]
+
+
 def test_looking_for_a_run_directory_creates_nothing_and_refuses_as_opening_does(tmp_path: Path):
     root = tmp_path / "run"
     assert RunDir.find(root) is None
