@@ -51,6 +51,7 @@ def test_sound_hello_passes():
         ({"model": pb.ModelFacts(max_requests=70_000)}, r"max_requests = 70000"),
         ({"model": pb.ModelFacts(max_draft_tokens=65)}, r"max_draft_tokens = 65"),
         ({"capture_sizes": [4]}, r"capture_sizes = \[1, 2, 4, 4\]"),
+        ({"epoch": 1 << 63}, r"hello.epoch = 9223372036854775808, accepted: 0 to"),
     ],
 )
 def test_impossible_hello_names_the_field(changes, named):
