@@ -22,8 +22,9 @@ __all__ = ["LoadResult", "Report", "load_result"]
 class LoadResult:
     """One load: name of each variant -> its rounds, its summary, its ratio to the first variant.
 
-    The ratio is of tokens per second, repeat by repeat; the first variant has none. Variants that
-    were not measured to the end have fewer rounds: the first ones.
+    The ratio is of tokens per second, repeat by repeat; the first variant has none, nor has one to
+    which a round brought no token. Variants that were not measured to the end have fewer rounds:
+    the first ones.
     """
 
     load: Load
@@ -45,13 +46,16 @@ def load_result(load: Load, rounds: Mapping[str, Sequence[RoundResult]]) -> Load
         load=load,
         rounds=rounds,
         summaries={name: summarise(each) for name, each in rounds.items()},
-        ratios={name: _ratio(speeds[name], speeds[baseline]) for name in others},
+        ratios={
+            name: ratio for name in others if (ratio := _ratio(speeds[name], speeds[baseline]))
+        },
     )
 
 
-def _ratio(speeds: Sequence[float], baseline: Sequence[float]) -> Ratio:
+def _ratio(speeds: Sequence[float], baseline: Sequence[float]) -> Ratio | None:
     num_pairs = min(len(speeds), len(baseline))
-    return paired_ratio(speeds[:num_pairs], baseline[:num_pairs])
+    pairs = speeds[:num_pairs], baseline[:num_pairs]
+    return paired_ratio(*pairs) if all(map(all, pairs)) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def load_table(result: LoadResult) -> Table:
     for name in result.summaries:
         table.add_column(escape(name), justify="right")
     if result.ratios:
-        ratios = [_ratio_or_1(result.ratios.get(name)) for name in result.summaries]
+        ratios = [_ratio_cell(result, name) for name in result.summaries]
         table.add_row(escape(f"ratio to {result.baseline}"), *ratios)
         table.add_section()
     for label, show in _ROWS:
@@ -33,8 +33,11 @@ def load_table(result: LoadResult) -> Table:
     return table
 
 
-def _ratio_or_1(ratio: Ratio | None) -> str:
-    return "1" if ratio is None else ratio_text(ratio)
+def _ratio_cell(result: LoadResult, name: str) -> str:
+    if name == result.baseline:
+        return "1"
+    ratio = result.ratios.get(name)
+    return "-" if ratio is None else ratio_text(ratio)
 
 
 def ratio_text(ratio: Ratio) -> str:

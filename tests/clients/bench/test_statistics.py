@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from specsched_client import ServerError
 from specsched_client.bench.counters import CountedSteps, counted_between
+from specsched_client.bench.load import ClosedLoop
 from specsched_client.bench.records import RequestRecord
+from specsched_client.bench.report import load_result
 from specsched_client.bench.statistics import Ratio, paired_ratio, quantiles
 from specsched_client.bench.summary import RoundResult, summarise
-from specsched_client.bench.table import ratio_text
+from specsched_client.bench.table import load_table, ratio_text
 from specsched_protocol.v1.executor_pb2 import StepCounters
 
 
@@ -99,6 +101,18 @@ def test_tokens_that_come_at_once_have_no_time_between_them():
     at_once = RequestRecord(0, 0.0, 1.0, 5, 4, 1.0, num_first_tokens=4)
     assert at_once.time_per_output_token_s is None
     assert summarise([round_of(at_once)]).tokens_per_s_per_user is None
+
+
+def test_a_round_that_brought_no_token_has_no_ratio():
+    sound = round_of(record(0, 0.0, 1.0, 2.0, 3))
+    failed = round_of(RequestRecord(0, 0.0, 9.0, error="gone"))
+    result = load_result(ClosedLoop(1), {"off": [sound], "a": [sound], "b": [sound, failed]})
+    assert list(result.ratios) == ["a", "b"], "the second round has no other to go with"
+    result = load_result(ClosedLoop(1), {"off": [sound], "a": [sound], "b": [failed]})
+    assert list(result.ratios) == ["a"]
+    shown = [next(iter(column.cells)) for column in load_table(result).columns]
+    assert shown == ["ratio to off", "1", "1.000", "-"]
+    assert load_result(ClosedLoop(1), {"off": [failed], "a": [sound]}).ratios == {}
 
 
 def test_counters_are_differences_and_add_up():
