@@ -97,7 +97,7 @@ async def _tell_meter(engine: RemoteEngine, meter: RequestMeter) -> None:
     told = None
     while True:
         await asyncio.sleep(_METER_PERIOD_S)
-        if (now := meter.latency_s.sum + meter.first_token_s.sum) != told:
+        if (now := (meter.first_token_s.sum, meter.num_finished.total())) != told:
             told = now
             engine.send(m.Metered(meter.__dict__))
 

@@ -52,6 +52,15 @@ async def test_clients_are_served_and_metered(engine: FakeEngine, site: Site, st
     assert not site.has_failed.is_set()
 
 
+async def test_requests_that_their_clients_leave_are_metered(
+    engine: FakeEngine, site: Site, stub: Any
+) -> None:
+    call = stub.Generate(request())
+    await engine.received("a")
+    call.cancel()
+    await eventually(lambda: site.meter.num_finished["abort"] == 1)
+
+
 async def test_a_front_end_that_stands_still_holds_no_engine_up(
     engine: FakeEngine, front_end: FrontEndProcess, stub: Any
 ) -> None:
