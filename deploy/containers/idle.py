@@ -8,13 +8,15 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _OPTION = "--probe-address="
 
 
 class Probes(BaseHTTPRequestHandler):
     """200 for a kubelet, an empty page of metrics for Prometheus."""
+
+    timeout = 10.0  # of a connection that says nothing
 
     def do_GET(self) -> None:
         bodies = {"/livez": b"idle\n", "/readyz": b"idle\n", "/metrics": b""}
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     (address,) = [each.removeprefix(_OPTION) for each in arguments if each.startswith(_OPTION)]
     host, _, port = address.rpartition(":")
-    HTTPServer((host, int(port)), Probes).serve_forever()
+    ThreadingHTTPServer((host, int(port)), Probes).serve_forever()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import copy
 import http.client
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -273,6 +274,8 @@ def test_the_idle_image_answers_probes_with_a_schedulers_arguments() -> None:
     try:
         asked = {path: ask(port, path) for path in ("/livez", "/readyz", "/metrics", "/other")}
         assert asked == {"/livez": 200, "/readyz": 200, "/metrics": 200, "/other": 404}
+        with socket.create_connection(("127.0.0.1", port)):  # which says nothing
+            assert ask(port, "/livez") == 200
     finally:
         idle.terminate()
         assert idle.wait(60) == 0
