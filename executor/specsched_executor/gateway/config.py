@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from specsched_protocol.tcp import TcpAddress, TlsFiles
@@ -33,7 +32,7 @@ class GatewayConfig:
     max_chunks_per_second: int = 4_000
 
     def __post_init__(self) -> None:
-        if not _is_loopback(self.host):
+        if not TcpAddress(self.host, self.port).is_loopback:
             raise ValueError(
                 f"host = {self.host!r}: the gateway speaks plain text, so it listens on a loopback "
                 "address only (127.0.0.1, ::1 or localhost)"
@@ -46,14 +45,7 @@ class GatewayConfig:
     @property
     def address(self) -> str:
         """host:port as gRPC wants it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return str(TcpAddress(self.host, self.port))
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
