@@ -6,11 +6,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
+from specsched_protocol.student_t import student_t
 
-__all__ = ["Quantiles", "Ratio", "paired_ratio", "quantiles", "student_t"]
+__all__ = ["Quantiles", "Ratio", "paired_ratio", "quantiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +68,3 @@ def paired_ratio(
     )
     bounds = (math.exp(mean - half_width), math.exp(mean + half_width))
     return Ratio(len(logs), math.exp(mean), *bounds)
-
-
-_STUDENT_T: Final = {
-    0.95: (
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-        2.052, 2.048, 2.045, 2.042,
-    ),
-    0.99: (
-        63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012,
-        2.977, 2.947, 2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779,
-        2.771, 2.763, 2.756, 2.750,
-    ),
-}  # fmt: skip
-"""Confidence -> how far it reaches to either side, by degrees of freedom, 1 to 30."""
-
-
-def student_t(degrees_of_freedom: int, confidence: float) -> float:
-    """How far an interval of this confidence, 0.95 or 0.99, reaches, in standard errors.
-
-    Beyond 30 degrees of freedom those of 30 are used: the interval is never too narrow.
-    """
-    table = _STUDENT_T[confidence]
-    return table[min(degrees_of_freedom, len(table)) - 1]

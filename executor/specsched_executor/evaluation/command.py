@@ -94,7 +94,7 @@ def drafter(  # noqa: PLR0917 - typer calls it by name
     except GenerationError as error:
         _fail(str(error), status=1)
     if as_json:
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps(report, allow_nan=False))
     else:
         for line in report_lines(report):
             typer.echo(line)

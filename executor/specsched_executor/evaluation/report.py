@@ -57,23 +57,31 @@ def build_report(
 def report_lines(report: dict[str, Any]) -> Iterator[str]:
     """The report as a text."""
     yield (
-        f"temperature {report['temperature']:g}: mean_accepted {report['mean_accepted']:.3f}"
-        f" (95 %: {report['low_95']:.3f} to {report['high_95']:.3f}),"
+        f"temperature {report['temperature']:g}: mean_accepted {_mean_text(report, '95 %: ')},"
         f" {report['num_steps']} steps of {report['num_requests']} requests"
     )
     for title in ("by_source", "by_answer_position"):
         for name, found in report[title].items():
-            yield (
-                f"  {name}: {found['mean_accepted']:.3f}"
-                f" ({found['low_95']:.3f} to {found['high_95']:.3f})"
-            )
+            yield f"  {name}: {_mean_text(found)}"
     for kind in ("raw", "calibrated"):
         for row in report.get(kind, {}).get("positions", ()):
             yield (
                 f"  {kind} position {row['position']}: accepted {row['acceptance']:.3f} of"
-                f" {row['num_reached']} AUC {row['auc']:.3f} ECE {row['ece']:.4f}"
+                f" {row['num_reached']} AUC {_number_text(row['auc'])} ECE {row['ece']:.4f}"
                 f" Brier {row['brier']:.4f} cumulative ECE {row['cumulative_ece']:.4f}"
             )
+
+
+def _mean_text(found: dict[str, Any], interval: str = "") -> str:
+    mean, bounds = found["mean_accepted"], (found["low_95"], found["high_95"])
+    if None in bounds:
+        return _number_text(mean)
+    low, high = map(_number_text, bounds)
+    return f"{_number_text(mean)} ({interval}{low} to {high})"
+
+
+def _number_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def save_trace(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.student_t import student_t
 
 __all__ = [
     "MeanAccepted",
@@ -19,20 +20,22 @@ __all__ = [
 ]
 
 NUM_BINS: Final = 10
-_Z_95: Final = 1.96
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class MeanAccepted:
-    """Accepted drafts per step, bonus not counted, with a 95 % interval over requests."""
+    """Accepted drafts per step, bonus not counted, with a 95 % interval over requests.
+
+    mean: None of no steps. low, high: None of fewer than two requests, which tell of no spread.
+    """
 
     num_requests: int
     num_steps: int
-    mean: float
-    low: float
-    high: float
+    mean: float | None
+    low: float | None
+    high: float | None
 
     def to_json(self) -> dict[str, Any]:
         """For reports."""
@@ -57,12 +60,13 @@ class ReliabilityBin:
 @dataclass(frozen=True, slots=True)
 class PositionQuality:
     """Of position j: of drafts verified there, whether 0..j were accepted (cumulative), and of
-    those whose 0..j-1 were, whether j was (conditional). ece, brier, auc: conditional."""
+    those whose 0..j-1 were, whether j was (conditional). ece, brier, auc: conditional; auc is
+    None where all were accepted, or none."""
 
     position: int
     num_reached: int
     acceptance: float
-    auc: float
+    auc: float | None
     ece: float
     brier: float
     cumulative_ece: float
@@ -73,13 +77,15 @@ def mean_accepted(accepted: Ints, request: Ints) -> MeanAccepted:
     """sum of accepted / number of steps, int64 [n] each; steps of a request are no independent
     draws, so the interval is that of a ratio of sums over requests."""
     if not len(accepted):
-        return MeanAccepted(0, 0, float("nan"), float("nan"), float("nan"))
+        return MeanAccepted(0, 0, None, None, None)
     _, index = np.unique(request, return_inverse=True)
     sums, steps = np.bincount(index, accepted), np.bincount(index)
     mean = float(sums.sum() / steps.sum())
     num = len(sums)
+    if num < 2:
+        return MeanAccepted(num, len(accepted), mean, None, None)
     spread = float((((sums - mean * steps) ** 2).sum()) ** 0.5 / steps.sum())
-    half = _Z_95 * spread * (num / max(1, num - 1)) ** 0.5
+    half = student_t(num - 1, 0.95) * spread * (num / (num - 1)) ** 0.5
     return MeanAccepted(num, len(accepted), mean, mean - half, mean + half)
 
 
@@ -124,12 +130,12 @@ def reliability(predicted: Floats, outcome: Floats) -> tuple[ReliabilityBin, ...
     )
 
 
-def area_under_curve(score: Floats, outcome: Floats) -> float:
-    """P(score of an accepted draft > that of a rejected one), ties one half; NaN without both."""
+def area_under_curve(score: Floats, outcome: Floats) -> float | None:
+    """P(score of an accepted draft > that of a rejected one), ties one half; None without both."""
     positive = outcome > 0
     num_positive, num_negative = int(positive.sum()), int((~positive).sum())
     if not num_positive or not num_negative:
-        return float("nan")
+        return None
     values, index, counts = np.unique(score, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2
     del values

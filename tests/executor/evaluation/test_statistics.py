@@ -18,16 +18,23 @@ def test_mean_accepted_is_per_step_and_its_interval_over_requests():
     found = mean_accepted(accepted, np.array([0, 0, 0, 1]))
     assert found.mean == 2.0
     assert (found.num_steps, found.num_requests) == (4, 2)
-    # Residuals of the sums are -3 and 3: sqrt(18) / 4 * sqrt(2) either way.
-    assert found.high - found.mean == pytest.approx(1.96 * 18**0.5 / 4 * 2**0.5)
+    # Residuals of the sums are -3 and 3: sqrt(18) / 4 * sqrt(2) either way; 1 degree of freedom.
+    assert found.high - found.mean == pytest.approx(12.706 * 18**0.5 / 4 * 2**0.5)
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+@pytest.mark.parametrize("num_steps", [0, 3])
+def test_fewer_than_two_requests_tell_of_no_spread(num_steps: int):
+    found = mean_accepted(np.ones(num_steps, dtype=int), np.zeros(num_steps, dtype=int))
+    assert (found.mean, found.low, found.high) == (1.0 if num_steps else None, None, None)
+
+
+@pytest.mark.parametrize("num_requests", [4, 40])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(num_requests: int):
     rng = np.random.default_rng(1)
     held = 0
     for _ in range(300):
-        of_request = rng.beta(2, 2, 40)
-        request = np.repeat(np.arange(40), 30)
+        of_request = rng.beta(2, 2, num_requests)
+        request = np.repeat(np.arange(num_requests), 30)
         accepted = rng.binomial(3, of_request[request])
         found = mean_accepted(accepted, request)
         held += found.low <= 1.5 <= found.high
@@ -40,7 +47,7 @@ def test_area_under_curve():
     assert area_under_curve(np.array([0.4, 0.3, 0.2, 0.1]), outcome) == 0.0
     assert area_under_curve(np.full(4, 0.5), outcome) == 0.5
     assert area_under_curve(np.array([0.1, 0.3, 0.2, 0.4]), outcome) == 0.75
-    assert np.isnan(area_under_curve(np.array([0.1]), np.array([1.0])))
+    assert area_under_curve(np.array([0.1]), np.array([1.0])) is None
 
 
 def test_true_probabilities_are_well_calibrated_and_others_are_not():

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-
-from specsched_client.bench.statistics import student_t
+from specsched_protocol.student_t import student_t
 
 __all__ = ["PAIR", "settings_behind"]
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from specsched_protocol.student_t import student_t
 
 from .probabilities import by_confidence, by_request
 from .step import OracleStep, best_first
@@ -25,8 +26,6 @@ from .step import OracleStep, best_first
 __all__ = ["OracleReport", "OracleResult", "Regret", "judge_choices"]
 
 _NUM_BLOCKS: Final = 20
-_STUDENT_T: Final = 2.093
-"""97.5 % quantile for 19 degrees of freedom: 20 blocks."""
 _MAX_ITERATIONS: Final = 50
 
 Floats = npt.NDArray[np.float64]
@@ -176,5 +175,5 @@ def _regret(taken: Floats, oracle: Floats) -> Regret:
         for each in range(_NUM_BLOCKS)
     ]
     spread = sum((value - sum(without) / _NUM_BLOCKS) ** 2 for value in without)
-    reach = _STUDENT_T * math.sqrt(spread * (_NUM_BLOCKS - 1) / _NUM_BLOCKS)
+    reach = student_t(_NUM_BLOCKS - 1, 0.95) * math.sqrt(spread * (_NUM_BLOCKS - 1) / _NUM_BLOCKS)
     return Regret(mean, mean - reach, mean + reach)
