@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 from specsched_protocol.console import to_stdout
 from specsched_protocol.exit_codes import ExitCode
@@ -111,7 +110,7 @@ def _table(document: PlanDocument, outcomes: list[DecisionOutcome]) -> Table:
         table.add_column(header, overflow="fold", min_width=min_width)
     for index, (entry, outcome) in enumerate(zip(document.entries, outcomes, strict=True)):
         table.add_row(
-            escape(entry.name or str(index)),
+            entry.name or str(index),
             outcome.policy,
             str(outcome.budget),
             _shorten(outcome.verify_lens.tolist()),

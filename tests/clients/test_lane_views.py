@@ -32,7 +32,7 @@ def test_promote_says_nothing_of_a_policy_that_stays_or_is_not_told(
 
 
 def test_lanes_tell_of_a_policy_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    error = "policy half(share=0.3) raised KeyError: 1 (half.py:3)"
+    error = "policy half(share=0.3) raised KeyError: [/x] of list[int] :x: (half.py:3)"
     failures = scheduler_pb2.PolicyFailures(num_requests=30, policy=HALF, error=error)
     failing = executor_pb2.AttachedScheduler(name="v1", policy=HALF, policy_failures=failures)
     sound = executor_pb2.AttachedScheduler(name="v2", policy=THROUGHPUT)

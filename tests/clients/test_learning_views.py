@@ -11,13 +11,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from specsched_client import InvalidRequestError, MissingDependencyError
+from specsched_client.cli._console import plain
 from specsched_client.cli._learning_plots import plot_calibration, plot_cost
 from specsched_client.cli._learning_views import (
     COST_VIEW,
     print_calibration,
     print_cost,
     show_learning,
-    to_json,
 )
 from specsched_protocol.v1 import plan_pb2
 from specsched_protocol.v1 import scheduler_pb2 as pb
@@ -120,7 +120,7 @@ def test_without_a_model_there_is_nothing_to_draw(capsys):
 
 
 def test_json_has_every_field():
-    read = json.loads(json.dumps(to_json(LEARNING)))
+    read = json.loads(json.dumps(plain(LEARNING)))
     (attachment,) = read["attachments"]
     assert attachment["cost"]["sizes"][1]["ratio"] == 1.25
     assert "ratio" not in attachment["cost"]["sizes"][0]
@@ -197,6 +197,6 @@ def test_a_picture_takes_the_place_of_the_table_and_goes_beside_json(tmp_path: P
     show_learning(LEARNING, COST_VIEW, as_json=False, picture=tmp_path / "a.png")
     assert capsys.readouterr().out == ""
     show_learning(LEARNING, COST_VIEW, as_json=True, picture=tmp_path / "b.png")
-    assert json.loads(capsys.readouterr().out) == to_json(LEARNING)
+    assert json.loads(capsys.readouterr().out) == plain(LEARNING)
     assert (tmp_path / "a.png").exists()
     assert (tmp_path / "b.png").exists()

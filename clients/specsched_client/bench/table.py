@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rich.markup import escape
 from rich.table import Table
 
 from .report import LoadResult
@@ -23,13 +22,13 @@ def load_table(result: LoadResult) -> Table:
     table = Table(title=str(result.load), title_justify="left")
     table.add_column("", style="dim")
     for name in result.summaries:
-        table.add_column(escape(name), justify="right")
+        table.add_column(name, justify="right")
     if result.ratios:
         ratios = [_ratio_cell(result, name) for name in result.summaries]
-        table.add_row(escape(f"ratio to {result.baseline}"), *ratios)
+        table.add_row(f"ratio to {result.baseline}", *ratios)
         table.add_section()
     for label, show in _ROWS:
-        table.add_row(label, *(escape(show(summary)) for summary in result.summaries.values()))
+        table.add_row(label, *(show(summary) for summary in result.summaries.values()))
     return table
 
 

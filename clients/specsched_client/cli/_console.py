@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from rich.table import Table
 
-__all__ = ["bar_line", "bare_table", "print_json", "sparkline"]
+__all__ = ["bar_line", "bare_table", "plain", "print_json", "sparkline"]
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 """Eighths of a cell."""
@@ -17,6 +19,13 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 def print_json(value: Any) -> None:
     """One line of JSON."""
     print(json.dumps(value, allow_nan=False), flush=True)  # noqa: T201 - the output of the command
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """Every field by its name, for `print_json`; numbers of 64 bits are texts."""
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
 
 
 def bare_table(*columns: str) -> Table:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 from specsched_protocol.console import to_stdout
 from specsched_protocol.enum_words import enum_word
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, scheduler_pb2
 
-from specsched_client.cli._console import bare_table, print_json
+from specsched_client.cli._console import bare_table, plain, print_json
 
 __all__ = [
     "failures_text",
@@ -42,7 +40,7 @@ def failures_text(failures: scheduler_pb2.PolicyFailures) -> str:
 def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -> None:
     """Who is attached, by role."""
     if as_json:
-        _print_json(answer)
+        print_json(plain(answer))
         return
     table = bare_table("scheduler", "role", "lane", "epoch", "version", "policy", "plans", "faults")
     for each in answer.schedulers:
@@ -69,7 +67,7 @@ def print_diff(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) ->
     """How each shadow's decisions differ from those that were followed."""
     shadows = [each for each in answer.schedulers if not each.active]
     if as_json:
-        compared = {each.name: _to_dict(each.comparison) for each in shadows}
+        compared = {each.name: plain(each.comparison) for each in shadows}
         active = next((each.name for each in answer.schedulers if each.active), None)
         print_json({"active": active, "shadows": compared})
         return
@@ -92,7 +90,7 @@ def print_diff(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) ->
 def print_changes(name: str, changes: Sequence[scheduler_pb2.LaneChange], *, as_json: bool) -> bool:
     """What each executor did; whether all of them did what was asked."""
     if as_json:
-        print_json({"scheduler": name, "executors": [_to_dict(c) for c in changes]})
+        print_json({"scheduler": name, "executors": [plain(c) for c in changes]})
     else:
         console = to_stdout()
         for change in changes:
@@ -129,13 +127,3 @@ def _comparison_row(c: scheduler_pb2.LaneComparison) -> tuple[str, ...]:
 def _counts(counts: object) -> str:
     pairs = sorted(dict(counts).items())  # type: ignore[call-overload]
     return ", ".join(f"{number} {reason}" for reason, number in pairs if number) or "none"
-
-
-def _print_json(message: Message) -> None:
-    print_json(_to_dict(message))
-
-
-def _to_dict(message: Message) -> dict[str, object]:
-    return MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )

@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,20 +17,13 @@ from specsched_protocol.v1 import scheduler_pb2 as pb
 
 from specsched_client import SchedulerClient
 from specsched_client._pictures import picture_errors
-from specsched_client.cli._console import print_json
+from specsched_client.cli._console import plain, print_json
 from specsched_client.cli._discovery import find_scheduler
 
 _BAR_CELLS = 32
 _SHARE_CELLS = 16
 _CURVE = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Confidences whose calibrated values are shown."""
-
-
-def to_json(learning: pb.GetLearningResponse) -> dict[str, Any]:
-    """Every field by its name, counts as numbers where JSON has them exactly."""
-    return MessageToDict(
-        learning, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ def show_learning(
             check_picture("--plot", picture)
             _plot(view.plot)(answer, picture)
     if as_json:
-        print_json(to_json(answer))
+        print_json(plain(answer))
     elif picture is None:
         view.draw(answer)
 

@@ -8,15 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 from rich.table import Table
 from specsched_protocol.console import to_stdout
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.start_marks import StartingExecutor
 from specsched_protocol.v1 import executor_pb2
 
-from specsched_client.cli._console import print_json
+from specsched_client.cli._console import plain, print_json
 from specsched_client.cli._lane_views import failures_text, role_text, transport_text
 from specsched_client.cli._status_report import ExecutorReport, Report, SchedulerReport
 
@@ -153,25 +151,17 @@ def _to_json(report: Report) -> dict[str, Any]:
 def _scheduler_json(scheduler: SchedulerReport | str) -> dict[str, Any]:
     if isinstance(scheduler, str):
         return {"error": scheduler}
-    return {"is_serving": scheduler.is_serving, **_message(scheduler.status)}
+    return {"is_serving": scheduler.is_serving, **plain(scheduler.status)}
 
 
 def _executor_json(executor: ExecutorReport | str) -> dict[str, Any]:
     if isinstance(executor, str):
         return {"error": executor}
     return {
-        "health": _message(executor.health),
-        "model": _message(executor.model),
-        "server": _message(executor.server),
-        "load": _message(executor.load),
-        "counters": None if executor.counters is None else _message(executor.counters),
-        "schedulers": None if executor.schedulers is None else _message(executor.schedulers),
+        "health": plain(executor.health),
+        "model": plain(executor.model),
+        "server": plain(executor.server),
+        "load": plain(executor.load),
+        "counters": None if executor.counters is None else plain(executor.counters),
+        "schedulers": None if executor.schedulers is None else plain(executor.schedulers),
     }
-
-
-def _message(message: Message) -> dict[str, Any]:
-    return MessageToDict(
-        message,
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-    )

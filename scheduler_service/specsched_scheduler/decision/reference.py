@@ -87,12 +87,6 @@ def draft_ms(table: CostTable, num_requests: int, num_draft_tokens: int) -> floa
     return _cheapest(_draft_costs(table, num_requests), num_draft_tokens)
 
 
-def draft_ms_by_length(table: CostTable, num_requests: int, max_draft_tokens: int) -> Floats:
-    """float64 [max_draft_tokens + 1]: `draft_ms` of every length."""
-    costs = _draft_costs(table, num_requests)
-    return np.array([_cheapest(costs, length) for length in range(max_draft_tokens + 1)])
-
-
 def _draft_costs(table: CostTable, num_requests: int) -> list[tuple[float, float]]:
     """(longest draft, its ms) of each curve; the full one is enough for any."""
     costs = [(math.inf, _at(table.draft_ms, float(table.draft_slope_ms), num_requests))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from specsched_scheduler.planner import RecentDecision
 
@@ -100,11 +100,3 @@ class DecisionLog:
         if not self.seconds or self.seconds[-1].time_s < int(now_s):
             self.seconds.append(Second(int(now_s)))
         return self.seconds[-1]
-
-    def history(self) -> list[dict[str, float]]:
-        """The seconds in which something happened, oldest first."""
-        return [asdict(second) for second in self.seconds]
-
-    def by_batch_size(self) -> list[dict[str, float]]:
-        """By number of requests, rising."""
-        return [asdict(self.sizes[size]) for size in sorted(self.sizes)]

@@ -62,4 +62,4 @@ def compare(
     if machines_differ(files):
         console.print("The files are from different machines: their ratios are the machines', too.")
     for path in drawn:
-        console.print(f"drew {path}", markup=False)
+        console.print(f"drew {path}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.markup import escape
 from rich.table import Table
 
 from specsched_client.bench.table import ratio_text
@@ -30,7 +29,5 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             f"{side.file}: {side.variant}" if names_files else side.variant
             for side in (each.compared, each.baseline)
         ]
-        table.add_row(
-            str(each.load), *map(escape, sides), ratio_text(each.ratio), str(each.ratio.num_pairs)
-        )
+        table.add_row(str(each.load), *sides, ratio_text(each.ratio), str(each.ratio.num_pairs))
     return table

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.markup import escape
 from rich.table import Table
 
 from specsched_client.bench.load import ClosedLoop
@@ -64,7 +63,7 @@ class SweepReport:
             best = verdict.best_static
             chosen = " or ".join(dict.fromkeys(best.chosen))
             repeats = str(verdict.num_repeats)
-            table.add_row(str(result.load), escape(chosen), ratio_text(best.ratio), repeats)
+            table.add_row(str(result.load), chosen, ratio_text(best.ratio), repeats)
         return table
 
 
@@ -77,7 +76,7 @@ def _load_table(result: LoadResult, verdict: Verdict) -> Table:
         user, accepted = summary.tokens_per_s_per_user, summary.accepted_per_step
         ratio = verdict.ratios.get(name)
         table.add_row(
-            escape(name),
+            name,
             f"{summary.tokens_per_s:.1f}",
             "-" if user is None else f"{user.p50:.1f}",
             "-" if accepted is None else f"{accepted:.2f}",
