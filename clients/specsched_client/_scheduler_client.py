@@ -10,7 +10,7 @@ from specsched_protocol.v1 import plan_pb2, scheduler_pb2
 from specsched_client import _methods as methods
 from specsched_client._connected import AsyncConnected, Connected
 from specsched_client._policy import to_policy_spec
-from specsched_client._targets import DEFAULT_TIMEOUT_S
+from specsched_client._targets import DEFAULT_TIMEOUT_S, LANE_TIMEOUT_S
 from specsched_client._transport import AsyncGrpcTransport, AsyncTransport, GrpcTransport, Transport
 
 
@@ -43,14 +43,14 @@ class SchedulerClient(Connected):
         return self._transport.unary(methods.SET_POLICY, request, timeout_s)
 
     def promote(
-        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+        self, *, boot_id: bytes = b"", timeout_s: float | None = LANE_TIMEOUT_S
     ) -> scheduler_pb2.PromoteResponse:
         """Have executors, all or that one, follow this scheduler; what became of it at each."""
         request = scheduler_pb2.PromoteRequest(boot_id=boot_id)
         return self._transport.unary(methods.PROMOTE, request, timeout_s)
 
     def drain(
-        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+        self, *, boot_id: bytes = b"", timeout_s: float | None = LANE_TIMEOUT_S
     ) -> scheduler_pb2.DrainResponse:
         """Have executors, all or that one, follow another scheduler instead of this one."""
         request = scheduler_pb2.DrainRequest(boot_id=boot_id)
@@ -122,14 +122,14 @@ class AsyncSchedulerClient(AsyncConnected):
         return await self._transport.unary(methods.SET_POLICY, request, timeout_s)
 
     async def promote(
-        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+        self, *, boot_id: bytes = b"", timeout_s: float | None = LANE_TIMEOUT_S
     ) -> scheduler_pb2.PromoteResponse:
         """Have executors, all or that one, follow this scheduler; what became of it at each."""
         request = scheduler_pb2.PromoteRequest(boot_id=boot_id)
         return await self._transport.unary(methods.PROMOTE, request, timeout_s)
 
     async def drain(
-        self, *, boot_id: bytes = b"", timeout_s: float | None = DEFAULT_TIMEOUT_S
+        self, *, boot_id: bytes = b"", timeout_s: float | None = LANE_TIMEOUT_S
     ) -> scheduler_pb2.DrainResponse:
         """Have executors, all or that one, follow another scheduler instead of this one."""
         request = scheduler_pb2.DrainRequest(boot_id=boot_id)

@@ -7,3 +7,6 @@ DEFAULT_TARGET = "127.0.0.1:50051"
 
 DEFAULT_TIMEOUT_S = 10.0
 """For calls that only ask for facts."""
+
+LANE_TIMEOUT_S = 15.0
+"""For calls that have executors follow another scheduler, each of which has ten seconds to."""

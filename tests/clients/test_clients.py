@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
@@ -32,6 +33,7 @@ from specsched_client import (
 )
 from specsched_client._errors import error_of_status
 from specsched_protocol.v1 import plan_pb2, scheduler_pb2
+from specsched_scheduler.service import attachments
 
 from tests.executor.gateway.fakes import AnsweringEngine, FakeEngine, eventually, serving_in_thread
 
@@ -237,6 +239,13 @@ async def test_scheduler_calls_for_asyncio() -> None:
         assert (await client.set_policy("off")).previous_policy.name == "throughput"
         assert list((await client.plan(plan_pb2.PlanRequest())).verify_lens) == [1, 2]
         assert [each.num_requests async for each in client.watch(max_per_second=2)] == [0, 1]
+
+
+@pytest.mark.parametrize("client", [SchedulerClient, AsyncSchedulerClient])
+@pytest.mark.parametrize("name", ["promote", "drain"])
+def test_executors_may_take_their_time_to_follow_another(client: type, name: str) -> None:
+    waits_s = inspect.signature(getattr(client, name)).parameters["timeout_s"].default
+    assert waits_s > attachments._LANE_TIMEOUT_S, "the scheduler tells which of them did not answer"
 
 
 def test_a_fake_without_a_handler_says_so() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from specsched_protocol.exit_codes import ExitCode
 
+from specsched_client._targets import LANE_TIMEOUT_S
 from specsched_client.cli._completion import complete_scheduler
 from specsched_client.cli._options import (
     DEFAULT_TARGET,
@@ -54,7 +55,7 @@ def diff(
 def promote(
     name: NameArgument,
     run_dir: RunDirOption = None,
-    timeout: TimeoutOption = 15.0,
+    timeout: TimeoutOption = LANE_TIMEOUT_S,
     json: JsonOption = False,
 ) -> None:
     """Have executors follow this scheduler, from the first step whose plan it has ready.
@@ -75,7 +76,7 @@ def promote(
 def drain(
     name: NameArgument,
     run_dir: RunDirOption = None,
-    timeout: TimeoutOption = 15.0,
+    timeout: TimeoutOption = LANE_TIMEOUT_S,
     json: JsonOption = False,
 ) -> None:
     """Have executors follow the best shadow instead of this scheduler, which goes on as a shadow.
