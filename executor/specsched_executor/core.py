@@ -266,11 +266,11 @@ class TokenDelta:
     frozen since that takes five times as long to make, and each request makes one per step.
 
     index: which of the n outputs. finish_reason: None while running, else "stop", "length", "abort"
-    or "error"; from an engine in another process also "refused" and "duplicate", for the
-    RequestError and the DuplicateIdError that `submit` raises here.
-    num_draft_tokens / num_accepted_tokens: totals of verified and accepted drafts so
-    far. logprobs: one for each of token_ids if asked for, else empty. prompt_logprobs: with the
-    first tokens, if asked for: one for each token of the prompt, None for the first of it.
+    or "error"; from an engine in another process also "refused", "duplicate" and "stopped", for
+    what `submit` raises here. num_draft_tokens / num_accepted_tokens: totals of verified and
+    accepted drafts so far. logprobs: one for each of token_ids if asked for, else empty.
+    prompt_logprobs: with the first tokens, if asked for: one for each token of the prompt, None for
+    the first of it.
     """
 
     request_id: str

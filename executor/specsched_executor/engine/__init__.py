@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specsched_executor.engine.config import EngineConfig
 from specsched_executor.engine.counters import EngineStats, StepOutcomes
-from specsched_executor.engine.engine import Engine, EngineStoppedError
+from specsched_executor.engine.engine import Engine
 from specsched_executor.engine.fallback import FallbackKind, FallbackPolicy
 from specsched_executor.engine.stopping import Detokenizer
 
@@ -13,7 +13,6 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineStats",
-    "EngineStoppedError",
     "FallbackKind",
     "FallbackPolicy",
     "StepOutcomes",

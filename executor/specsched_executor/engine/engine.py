@@ -25,15 +25,12 @@ from specsched_executor.engine.delivery import Delivery
 from specsched_executor.engine.drafting import Calibrations
 from specsched_executor.engine.request_loop import RequestLoop
 from specsched_executor.engine.stopping import Detokenizer
+from specsched_executor.engine_stopped import EngineStoppedError
 from specsched_executor.transport.base import PlanTransport
 
-__all__ = ["Engine", "EngineStoppedError"]
+__all__ = ["Engine"]
 
 _log = structlog.get_logger()
-
-
-class EngineStoppedError(RuntimeError):
-    """A request came after `stop`."""
 
 
 class Engine:

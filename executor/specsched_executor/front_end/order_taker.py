@@ -12,6 +12,7 @@ import structlog
 from specsched_protocol.recurring_failure import RecurringFailure
 
 from specsched_executor.core import DuplicateIdError, RequestError, TokenDelta
+from specsched_executor.engine_stopped import EngineStoppedError
 from specsched_executor.front_end import messages as m
 from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.outbox import Outbox
@@ -100,6 +101,8 @@ class OrderTaker:
             self._refuse(message, "duplicate", str(error))
         except RequestError as error:
             self._refuse(message, "refused", str(error))
+        except EngineStoppedError as error:
+            self._refuse(message, "stopped", str(error))
         except Exception:  # noqa: BLE001 - the request's end, not that of all others
             _log.exception("request not taken", request_id=request.request_id)
             self._refuse(message, "error", "the engine did not take it")

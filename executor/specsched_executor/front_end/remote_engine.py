@@ -39,9 +39,9 @@ class _Open:
 class RemoteEngine:
     """An EngineApi over a channel, which is read on the event loop that made it.
 
-    A request that the engine refuses ends with the reason "refused" or "duplicate", all with
-    "error" where the engine's process ends. on_message: told of what is meant for somebody else;
-    on_end: called once the engine's process has closed the channel.
+    A request that the engine does not take ends with the reason "refused", "duplicate" or
+    "stopped", all with "error" where the engine's process ends. on_message: told of what is meant
+    for somebody else; on_end: called once the engine's process has closed the channel.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class RemoteEngine:
             return
         it.num_tokens[delta.index] = delta.num_output_tokens
         it.num_left -= delta.finish_reason is not None
-        if not it.num_left or delta.finish_reason in {"refused", "duplicate"}:
+        if not it.num_left or delta.finish_reason in {"refused", "duplicate", "stopped"}:
             del self._open[key]
             if self._keys.get(delta.request_id) == key:  # not that of a later request of this id
                 del self._keys[delta.request_id]

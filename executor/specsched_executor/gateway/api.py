@@ -93,8 +93,9 @@ class EngineApi(Protocol):
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
         """Queue a request; `sink` gets its deltas, the last one with a finish_reason.
 
-        Raises RequestError for a request that can never be served as asked, or ends it with
-        that error and the reason "refused", or "duplicate" for an id that is in use.
+        Raises RequestError for a request that can never be served as asked, and EngineStoppedError
+        for one that comes too late; or ends it with that error and the reason "refused",
+        "duplicate" for an id that is in use, or "stopped".
         """
 
     def abort(self, request_id: str, sink: DeltaSink | None = None) -> object:

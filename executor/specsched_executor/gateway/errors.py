@@ -7,7 +7,8 @@
      ├─ GenerationFailedError    the engine gave the request up
      └─ UnsupportedCallError     a call of the API that this executor does not offer
 
-A request that cannot be served as asked is `specsched_executor.core.RequestError`.
+A request that cannot be served as asked is `specsched_executor.core.RequestError`, one that comes
+after the end of the engine `EngineStoppedError`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 import grpc
 
 from specsched_executor.core import RequestError
+from specsched_executor.engine_stopped import EngineStoppedError
 
 
 class GatewayError(Exception):
@@ -49,6 +51,7 @@ STATUS_OF: Final[Mapping[type[Exception], grpc.StatusCode]] = {
     DuplicateRequestError: grpc.StatusCode.ALREADY_EXISTS,
     OverloadedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotServingError: grpc.StatusCode.UNAVAILABLE,
+    EngineStoppedError: grpc.StatusCode.UNAVAILABLE,
     GenerationFailedError: grpc.StatusCode.INTERNAL,
     UnsupportedCallError: grpc.StatusCode.UNIMPLEMENTED,
 }

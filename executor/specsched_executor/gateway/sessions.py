@@ -138,4 +138,6 @@ def _refusal(delta: TokenDelta) -> Exception | None:
             return RequestError(delta.error)
         case "duplicate":
             return DuplicateRequestError(delta.error)
+        case "stopped":
+            return NotServingError(delta.error)
     return None

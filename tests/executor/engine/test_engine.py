@@ -6,7 +6,8 @@ import pytest
 import torch
 from specsched_executor.core import GenerationRequest, RequestError, SamplingParams
 from specsched_executor.drafters import NgramDrafter, NoDrafter
-from specsched_executor.engine import Engine, EngineConfig, EngineStoppedError
+from specsched_executor.engine import Engine, EngineConfig
+from specsched_executor.engine_stopped import EngineStoppedError
 from specsched_protocol.plan import FallbackReason
 
 from tests.executor.engine.tiny import (

@@ -61,6 +61,14 @@ async def test_requests_that_their_clients_leave_are_metered(
     await eventually(lambda: site.meter.num_finished["abort"] == 1)
 
 
+async def test_an_engine_that_stopped_is_not_there_for_now(engine: FakeEngine, stub: Any) -> None:
+    engine.has_stopped = True
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.Generate(request()).read()
+    status = refused.value.code(), refused.value.details()
+    assert status == (grpc.StatusCode.UNAVAILABLE, "the engine has stopped")
+
+
 async def test_a_front_end_that_stands_still_holds_no_engine_up(
     engine: FakeEngine, front_end: FrontEndProcess, stub: Any
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from specsched_executor.batched_sink import BatchedSink
 from specsched_executor.core import DeltaSink, GenerationRequest, RequestError, TokenDelta
+from specsched_executor.engine_stopped import EngineStoppedError
 from specsched_executor.front_end.channel import Channel
 from specsched_executor.front_end.messages import Topic
 from specsched_executor.front_end.order_taker import OrderTaker, sendable_stats
@@ -84,10 +85,13 @@ class FakeEngine:
         self.sinks: dict[str, DeltaSink] = {}
         self.aborted: list[str] = []
         self.refusal: str | None = None
+        self.has_stopped = False
 
     def submit(self, request: GenerationRequest, sink: DeltaSink) -> None:
         if self.refusal is not None:
             raise RequestError(self.refusal)
+        if self.has_stopped:
+            raise EngineStoppedError("the engine has stopped")
         self.requests[request.request_id] = request
         self.sinks[request.request_id] = sink
 

@@ -143,6 +143,12 @@ async def test_refusals_of_the_engine_are_invalid_arguments(engine: FakeEngine, 
     assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, engine.refusal)
 
 
+async def test_an_engine_that_stopped_is_not_there_for_now(engine: FakeEngine, stub: Any) -> None:
+    engine.has_stopped = True
+    status = await failure(stub.Generate(generate_request()))
+    assert status == (grpc.StatusCode.UNAVAILABLE, "the engine has stopped")
+
+
 async def test_an_open_request_id_is_refused(engine: FakeEngine, stub: Any) -> None:
     first = stub.Generate(generate_request())
     await engine.received("a")
