@@ -130,7 +130,8 @@ class AttachSession:
                 self._outbox.close()
                 call.cancel()
                 self._cancel_call = None
-        raise SessionError("it ended the stream", in_order=True)
+        reason = self._cancel_reason  # whose stream was ended here may end it before the call is
+        raise SessionError(reason or "it ended the stream", in_order=reason is None)
 
     def _connect(self, options: list[tuple[str, int]]) -> grpc.Channel:
         try:
