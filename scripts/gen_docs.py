@@ -148,9 +148,6 @@ _LEFT_OUT: Final = {
     Feature.PRIOR: (
         "drafts without a confidence count as certain, not as the mean of their position"
     ),
-    Feature.ANTICIPATION: (
-        "old survivals count as they were told, not pulled to the mean of the request's last drafts"
-    ),
     Feature.DRAFT_LENGTH: "drafts are always full, none are skipped",
     Feature.FILL: "the budget is not fitted to the captured size that runs the step",
     Feature.CORRECTION: "steps are priced by the profile as told",

@@ -17,7 +17,6 @@ from tests.bench.simulator.recordings import load_recordings
 from tests.bench.simulator.workload import Workload
 
 THROUGHPUT, FULL_DRAFTS = "throughput", "throughput(draft_length=0)"
-OLD_SURVIVALS = "throughput(anticipation=0)"
 RAW_CONFIDENCES, AS_PROFILED = "throughput(calibration=0)", "throughput(correction=0)"
 
 
@@ -90,8 +89,8 @@ def test_correction_mends_a_wrong_profile():
 def test_bench_learned_features(record_bench):
     settings = {"rounds": 8, "num_seeds": 4}
     machine, results = load_machine("8b", "block"), []
-    parts = (_slo(machine, settings), _length(machine, settings), _anticipation(settings))
-    more = (_calibration(settings), _correction(settings), _left_out(settings))
+    parts = (_slo(machine, settings), _length(machine, settings), _calibration(settings))
+    more = (_correction(settings), _left_out(settings))
     for result in itertools.chain(*parts, *more):
         print(result, flush=True)
         results.append(result)
@@ -104,26 +103,6 @@ def _slo(machine, settings):
         found = runs(f"slo(step_ms={bound_ms})", workload, machine, **settings)
         kept = Spread.of(kept_bounds(found, bound_ms))
         yield {"feature": "slo", "bound_ms": bound_ms, "kept": kept.mean, "error": kept.error}
-
-
-def _anticipation(settings):
-    for drafter in ("block", "lookup"):
-        machine = load_machine("8b", drafter)
-        for concurrency in (1, 4, 16, 64):
-            workload = Workload(load_recordings("sampled"), concurrency)
-            found, other = (
-                runs(policy, workload, machine, **settings)
-                for policy in (THROUGHPUT, OLD_SURVIVALS)
-            )
-            ratio = Spread.of(speeds(found) / speeds(other))
-            yield {
-                "feature": "anticipation",
-                "drafter": drafter,
-                "concurrency": concurrency,
-                "against": OLD_SURVIVALS,
-                "ratio": ratio.mean,
-                "error": ratio.error,
-            }
 
 
 def _length(machine, settings):

@@ -40,7 +40,10 @@ class DecisionFlags(enum.IntFlag):
 
 
 class Feature(enum.IntFlag):
-    """What a policy can be told to leave out, so that it can be measured what each brings."""
+    """What a policy can be told to leave out, so that it can be measured what each brings.
+
+    16 stays free: it was another part's, and records name parts by their number.
+    """
 
     NONE = 0
     RANKING = 1
@@ -51,8 +54,6 @@ class Feature(enum.IntFlag):
     """Confidences count as calibrated, in the budget and in the executor's ranking."""
     PRIOR = 8
     """Drafts without a confidence count as the mean of their position, else as certain."""
-    ANTICIPATION = 16
-    """Survivals are made to tell of the drafts that follow: see decision.anticipation."""
     DRAFT_LENGTH = 32
     """Drafts are as long as pays, else always full: see decision.draft_length."""
     FILL = 64
@@ -76,5 +77,5 @@ class PolicyCode(enum.IntEnum):
 
 SPEED_POLICIES = (int(PolicyCode.THROUGHPUT), int(PolicyCode.SLO))
 """Those that look for the most tokens per time that drafts can bring: prefill is charged to nobody,
-survivals are anticipated, and of few requests less than all drafts has to be clearly better. Plain
-integers, which numba inlines; enum members it would look up."""
+and of few requests less than all drafts has to be clearly better. Plain integers, which numba
+inlines; enum members it would look up."""

@@ -8,14 +8,13 @@
                            "ratios": [{"tokens": ..., "ratio": ..., "num_samples": ...}],
                            "draft_ratios": [{"draft_tokens": 0 for full, "ratio": ...}]},
                   "draft_length": {"policy": ..., "loads": [see learning.draft_length_part],
-                                   "survivals": [[k], ...]},
-                  "succession": {"positions": [see learning.succession_part]}}]}
+                                   "survivals": [[k], ...]}}]}
 
-An entry is for one kind of executor. Its calibration, and how drafts follow one another, apply
-wherever model, drafter and k are the same (an empty name stands for any); its cost only where the
-profile was taken under the same fingerprint, and its draft lengths only where the policy is the
-same as well. Version 1, without draft lengths, and version 2, without succession and survivals, are
-read too.
+An entry is for one kind of executor. Its calibration applies wherever model, drafter and k are the
+same (an empty name stands for any); its cost only where the profile was taken under the same
+fingerprint, and its draft lengths only where the policy is the same as well. Version 1, without
+draft lengths, and version 2, without survivals, are read too. An entry may have a `succession`:
+some schedulers write it to version 3, nothing needs it, and it is read past.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED
 from specsched_scheduler.learning.calibration._logistic import (
@@ -37,7 +36,6 @@ from specsched_scheduler.learning.calibration.parameters import Calibration
 from specsched_scheduler.learning.cost.corrector import CostCorrection
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart, Strict
 from specsched_scheduler.learning.errors import StateError
-from specsched_scheduler.learning.succession_part import SuccessionPart
 from specsched_scheduler.validation import problems
 
 __all__ = [
@@ -60,6 +58,7 @@ _Intercept = Annotated[float, Field(ge=-MAX_INTERCEPT, le=MAX_INTERCEPT)]
 _Ratio = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _Name = Annotated[str, Field(max_length=4096)]  # as long as a path may be
+_ReadPast = Annotated[None, BeforeValidator(lambda _: None), Field(exclude=True)]
 
 
 class ClassCalibration(Strict):
@@ -140,7 +139,7 @@ class Entry(Strict):
     calibration: CalibrationPart
     cost: CostPart | None = None
     draft_length: DraftLengthPart | None = None
-    succession: SuccessionPart | None = None
+    succession: _ReadPast = None
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Entry:
@@ -155,11 +154,6 @@ class Entry(Strict):
                     )
         if self.draft_length is not None:
             self.draft_length.check(self.max_draft_tokens)
-        if self.succession is not None and len(self.succession.positions) != self.max_draft_tokens:
-            raise ValueError(
-                f"succession.positions has {len(self.succession.positions)} values, accepted:"
-                f" max_draft_tokens = {self.max_draft_tokens}"
-            )
         return self
 
     @property

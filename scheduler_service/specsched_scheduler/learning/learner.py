@@ -19,8 +19,6 @@ from specsched_scheduler.learning.cost.samples import LastStep
 from specsched_scheduler.learning.document import CostPart, Entry, calibration_part
 from specsched_scheduler.learning.draft_length_part import DraftLengthPart
 from specsched_scheduler.learning.pairing import Classified, DraftedSteps, Pairing
-from specsched_scheduler.learning.succession import Succession
-from specsched_scheduler.learning.succession_part import SuccessionPart
 
 __all__ = ["ExecutorKind", "Learner"]
 
@@ -39,8 +37,7 @@ class ExecutorKind:
 
 
 class Learner:
-    """One thread. calibrator, succession, corrector, pairing, draft_length: the parts, to be looked
-    at.
+    """One thread. calibrator, corrector, pairing, draft_length: the parts, to be looked at.
 
     table, calibration: what decisions go by, as of the last update and without what the policy
     leaves out. All of it goes on being learned.
@@ -63,7 +60,6 @@ class Learner:
         self.on_paired: Callable[[Classified], object] = _ignore
         self.pairing = Pairing()
         self.calibrator = OnlineCalibrator(kind.max_draft_tokens, start=start)
-        self.succession = Succession(kind.max_draft_tokens)
         self.corrector = CostCorrector(profile)
         self._policy, self._left_out = policy, left_out
         self._price()
@@ -86,7 +82,6 @@ class Learner:
         self.draft_length.follow(steps, self.table, is_frozen=self.is_frozen)
         if self.is_frozen:
             return
-        self.succession.observe(drafted, self.calibrator.calibration)
         if paired is not None:
             self.calibrator.observe(*paired)
         samples = self._last_step.samples(steps)
@@ -98,7 +93,6 @@ class Learner:
         if self.is_frozen:
             return False
         changed = self.calibrator.update()
-        changed |= self.succession.update()
         if self._num_new_samples >= _MIN_NEW_SAMPLES:
             self._num_new_samples = 0
             changed |= self.corrector.update()
@@ -156,7 +150,6 @@ class Learner:
             calibration=calibration_part(self.calibrator.calibration, num_rows),
             cost=CostPart.of(self.corrector.correction()) if self.corrector.has_learned else None,
             draft_length=DraftLengthPart.of(self._policy, loads, survivals) if loads else None,
-            succession=SuccessionPart.of(self.succession.state()),
         )
 
     def knows_more(self, entry: Entry) -> bool:
@@ -170,8 +163,6 @@ class Learner:
         where it was of this policy too, with nothing left out, but how sure drafts are in any case.
         """
         self.calibrator.restore(entry.learned_calibration(), entry.num_rows)
-        if entry.succession is not None:
-            self.succession.restore(entry.succession.state())
         if entry.draft_length is not None and entry.draft_length.survivals:
             self._survivals.restore(np.array(entry.draft_length.survivals))
             self.draft_length.begin(self.table)

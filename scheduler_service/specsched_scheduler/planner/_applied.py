@@ -17,16 +17,14 @@ from specsched_protocol.shm.plan_arrays import (
     STEP_ID,
 )
 
-from specsched_scheduler.decision.anticipation import anticipate_rows
 from specsched_scheduler.decision.calibration import GREEDY, SAMPLED, calibrate_rows
-from specsched_scheduler.decision.codes import SPEED_POLICIES, DecisionFlags, Feature, PolicyCode
+from specsched_scheduler.decision.codes import DecisionFlags, PolicyCode
 from specsched_scheduler.decision.draft_length import nearest_load, next_draft_tokens, unpack_plan
 from specsched_scheduler.decision.step import PolicyRule, StepPlan
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._learned import wanted_probe
 
 __all__ = [
-    "anticipated",
     "as_probe",
     "calibrated",
     "draft_tokens_of",
@@ -38,7 +36,6 @@ __all__ = [
 
 _FIXED = int(PolicyCode.FIXED)
 _THROUGHPUT, _RATIO = int(PolicyCode.THROUGHPUT), int(PolicyCode.RATIO)
-_ANTICIPATION = int(Feature.ANTICIPATION)
 _CAPPED = int(DecisionFlags.CAPPED)
 _PROBE = int(DecisionFlags.PROBE)
 _LOAD = state_words.LOAD
@@ -86,28 +83,6 @@ def calibrated(calibration: Any, state: Any) -> Any:
         state.sampling_class[row] = GREEDY if request.is_greedy[row] else SAMPLED
     calibrate_rows(calibration, state.sampling_class, num_rows, raw, state.calibrated)
     return state.calibrated
-
-
-@njit(cache=True, nogil=True)
-def anticipated(rule: Any, pull: Any, confidence: Any, state: Any) -> Any:
-    """Confidences of the step in `state`, made to tell of the drafts that follow them; policies
-    other than ours, and those that leave it out, take those given."""
-    if rule.code not in SPEED_POLICIES or rule.left_out & _ANTICIPATION:
-        return confidence
-    request, num_sampling = state.request, 0
-    for row in range(request.fixed[NUM_REQUESTS]):
-        num_sampling += 1 if request.samples[row] else 0
-    return anticipate_rows(
-        state.own_drafts,
-        pull,
-        request.slot_id,
-        request.generation,
-        state.gathered.num_valid,
-        request.fixed[NUM_REQUESTS],
-        num_sampling,
-        confidence,
-        state.anticipated,
-    )
 
 
 @njit(cache=True, nogil=True)

@@ -46,23 +46,20 @@ _NUM_NUMBERS = 6
 
 
 class Lesson(NamedTuple):
-    """What decisions go by that can be learned. pull: float64 [k], see decision.anticipation."""
+    """What decisions go by that can be learned."""
 
     calibration: CalibrationTable
     cost: CostTable
-    pull: npt.NDArray[np.float64]
 
 
 class LearnedBuffers(NamedTuple):
     """Two of each of what is learned, of one shape; first axis: the buffer.
 
-    words: int64 [3]. numbers: float64 [2, 6]. pull: float64 [2, k]. The rest as in CalibrationTable
-    and CostTable.
+    words: int64 [3]. numbers: float64 [2, 6]. The rest as in CalibrationTable and CostTable.
     """
 
     words: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.float64]
-    pull: npt.NDArray[np.float64]
     values: npt.NDArray[np.float64]
     is_active: npt.NDArray[np.uint8]
     is_identity: npt.NDArray[np.int64]
@@ -77,7 +74,7 @@ class LearnedBuffers(NamedTuple):
 
 def new_learned(lesson: Lesson) -> LearnedBuffers:
     """Buffers that hold this."""
-    calibration, cost, pull = lesson
+    calibration, cost = lesson
 
     def twice(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.ascontiguousarray(np.stack([values, values]))
@@ -85,7 +82,6 @@ def new_learned(lesson: Lesson) -> LearnedBuffers:
     return LearnedBuffers(
         words=np.zeros(_NUM_WORDS, dtype=np.int64),
         numbers=twice(_numbers(cost)),
-        pull=twice(pull),
         values=twice(calibration.values),
         is_active=twice(calibration.is_active),
         is_identity=np.full(2, calibration.is_identity, dtype=np.int64),
@@ -108,13 +104,12 @@ def publish_learned(learned: LearnedBuffers, lesson: Lesson) -> bool:
 
     Raises ValueError for a table of another shape.
     """
-    calibration, cost, pull = lesson
+    calibration, cost = lesson
     buffer = int(_free_buffer(learned))
     if buffer < 0:
         return False
     learned.numbers[buffer] = _numbers(cost)
     learned.is_identity[buffer] = calibration.is_identity
-    learned.pull[buffer] = pull
     for name in ("values", "is_active"):
         getattr(learned, name)[buffer] = getattr(calibration, name)
     for name in (

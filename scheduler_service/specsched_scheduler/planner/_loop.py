@@ -33,7 +33,6 @@ from specsched_scheduler.decision.step import StepInput
 from specsched_scheduler.planner import _ring as ring
 from specsched_scheduler.planner import _state as state_words
 from specsched_scheduler.planner._applied import (
-    anticipated,
     as_probe,
     calibrated,
     draft_tokens_of,
@@ -95,7 +94,6 @@ def run_loop(memory: Any, settings: Any, learned: Any, state: Any) -> int:
         if settings.rule.code == _PYTHON:
             state.calibrated[:] = confidence
             return NEEDS_PYTHON
-        confidence = anticipated(settings.rule, learned.pull[buffer], confidence, state)
         request = state.request
         probed = probed_budget(learned.words, settings.rule.code, request)
         step = StepInput(

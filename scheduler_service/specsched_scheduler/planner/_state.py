@@ -17,7 +17,6 @@ from specsched_protocol.shm.plan_arrays import (
     new_request_arrays,
 )
 
-from specsched_scheduler.decision.anticipation import OwnDrafts, new_own_drafts
 from specsched_scheduler.decision.draft_length import (
     NEVER,
     NUM_LOADS,
@@ -97,10 +96,10 @@ class LoopState(NamedTuple):
     """The loop's memory, private to this process. One thread writes it, any may read.
 
     generation: int64 [1], the current one, stored by Python. counters, histogram, ring: int64.
-    request, gathered: the step being decided. calibrated, anticipated: float32 [R, k] and
-    sampling_class: uint8 [R], the same step's. own_drafts: by slot. history: for the learner. tape:
-    for whoever records. entry, scratch: int64 scratch. Stored by Python: draft_plans, int64
-    [NUM_LOADS], see DraftLength; recent float64 [max_requests] and recent_generation int64
+    request, gathered: the step being decided. calibrated: float32 [R, k] and
+    sampling_class: uint8 [R], the same step's. history: for the learner. tape: for whoever records.
+    entry, scratch: int64 scratch. Stored by Python: draft_plans, int64 [NUM_LOADS], see
+    DraftLength; recent float64 [max_requests] and recent_generation int64
     [max_requests], see specsched_protocol.fairness.
     """
 
@@ -111,8 +110,6 @@ class LoopState(NamedTuple):
     request: RequestArrays
     gathered: GatheredConfidences
     calibrated: npt.NDArray[np.float32]
-    anticipated: npt.NDArray[np.float32]
-    own_drafts: OwnDrafts
     sampling_class: npt.NDArray[np.uint8]
     history: ConfidenceHistory
     tape: StepTape
@@ -140,8 +137,6 @@ def new_loop_state(
         request=new_request_arrays(layout),
         gathered=new_gathered_confidences(layout),
         calibrated=np.full((layout.max_requests, layout.max_draft_tokens), np.nan, np.float32),
-        anticipated=np.full((layout.max_requests, layout.max_draft_tokens), np.nan, np.float32),
-        own_drafts=new_own_drafts(layout.max_requests, layout.max_draft_tokens),
         sampling_class=np.zeros(layout.max_requests, dtype=np.uint8),
         history=new_history(layout),
         tape=new_tape(layout, is_recording=is_recording),

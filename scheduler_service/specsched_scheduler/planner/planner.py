@@ -103,7 +103,7 @@ class Planner:
         self._is_stopping = False
         self._began_ns = time.monotonic_ns()
         k = executor.layout.max_draft_tokens
-        self._lesson = Lesson(identity_table(k), cost_model.compile(), np.zeros(k))
+        self._lesson = Lesson(identity_table(k), cost_model.compile())
         learned = new_learned(self._lesson)
         self._inputs = _Inputs(self._settings(policy), learned, policy.decide)
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)

@@ -54,7 +54,7 @@ def _plan_once(policy: PolicySelection) -> None:
         planner.drain_confidences()
         planner.ask_probe(0)
         k = model.max_draft_tokens
-        planner.publish(Lesson(identity_table(k), _COST_MODEL.compile(), np.zeros(k)))
+        planner.publish(Lesson(identity_table(k), _COST_MODEL.compile()))
     finally:
         planner.stop()
 

@@ -75,12 +75,9 @@ class Ratio:
     """argmax of ratio(B) over the whole step, prefill included: the objective as published.
 
     DSpark, arXiv 2607.05147, section 3.2: tau * SPS(B), expected tokens times steps per second.
-    Survivals count as they were told, so there is no anticipation to leave out.
     """
 
-    parameters: ClassVar[tuple[Parameter, ...]] = tuple(
-        each for each in FEATURES if each.name != "anticipation"
-    )
+    parameters: ClassVar[tuple[Parameter, ...]] = FEATURES
 
     def __init__(self, **features: int) -> None:
         self.rule = PolicyRule(int(PolicyCode.RATIO), left_out=left_out(features))

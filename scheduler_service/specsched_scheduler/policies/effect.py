@@ -10,7 +10,7 @@ from specsched_scheduler.policies.registry import BuiltPolicy
 
 __all__ = ["check_effect", "check_effect_in_replay"]
 
-_REPLAYED = Feature.RANKING | Feature.CONTEXT | Feature.PRIOR | Feature.ANTICIPATION
+_REPLAYED = Feature.RANKING | Feature.CONTEXT | Feature.PRIOR
 """What a decision on recorded steps comes out otherwise by."""
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from specsched_scheduler.decision.codes import SPEED_POLICIES, Feature, PolicyCode
+from specsched_scheduler.decision.codes import PolicyCode
 from specsched_scheduler.decision.errors import PolicyError, PolicyFailedError
 from specsched_scheduler.decision.reference import StepView
 from specsched_scheduler.decision.step import PolicyRule
@@ -35,12 +35,6 @@ class BuiltPolicy:
     spec: PolicySpec
     rule: PolicyRule
     policy: Policy
-
-    @property
-    def anticipates(self) -> bool:
-        """Whether it takes confidences as anticipated: the others take them as they were told."""
-        can = self.rule.code in SPEED_POLICIES
-        return can and not self.rule.left_out & Feature.ANTICIPATION
 
     def decide(self, step: StepView) -> PolicyChoice:
         """The policy's choice; PolicyFailedError where it raises or it is not one."""

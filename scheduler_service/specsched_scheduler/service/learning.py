@@ -212,7 +212,7 @@ class LearningThread:
 
     def _lesson(self) -> Lesson:
         learner = self._learner
-        return Lesson(learner.calibration.compile(), learner.table, learner.succession.pull)
+        return Lesson(learner.calibration.compile(), learner.table)
 
     def _publish(self) -> None:
         if not self._planner.publish(self._lesson()):

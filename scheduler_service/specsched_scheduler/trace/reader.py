@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from specsched_protocol.plan import NO_BUDGET_CAP
 from specsched_protocol.v1 import plan_pb2
 
 from specsched_scheduler.decision.inputs import DecisionInputs
-from specsched_scheduler.learning.anticipator import Anticipator
 from specsched_scheduler.learning.errors import TraceError
 
 from .row_checks import check_draft_tokens, check_row
@@ -62,27 +61,8 @@ class RecordedStep:
     outcome: StepOutcome | None
     outcome_request: npt.NDArray[np.int64]
 
-    def anticipated(self, anticipator: Anticipator) -> DecisionInputs:
-        """Its inputs as `throughput` and `slo` take them, by what was learned so far."""
-        known, confidence = self.inputs.has_confidence, self.inputs.confidence.copy()
-        generation, slot_id = np.divmod(self.request[known], 1 << 32)
-        confidence[known] = anticipator.anticipate(
-            self.source_step_id,
-            slot_id,
-            generation,
-            confidence[known],
-            int(self.inputs.samples.sum()),
-        )
-        return replace(self.inputs, confidence=confidence)
-
 
 _NOBODY = np.zeros(0, dtype=np.int64)
-
-
-def new_anticipator(file: TraceFile) -> Anticipator:
-    """For the steps of a file, in order."""
-    slots = [int((step.request % (1 << 32)).max(initial=0)) for step in file.steps]
-    return Anticipator(max(slots, default=0) + 1, file.max_draft_tokens)
 
 
 def read_trace_files(path: Path) -> Iterator[TraceFile]:

@@ -21,7 +21,7 @@ from specsched_scheduler.decision.wire import cost_model_from_message
 from specsched_scheduler.decision.workspace import new_running_mean
 from specsched_scheduler.policies import BuiltPolicy
 
-from .reader import RecordedStep, TraceFile, new_anticipator
+from .reader import RecordedStep, TraceFile
 
 __all__ = ["ReplayTotals", "ReplayedStep", "replay"]
 
@@ -95,10 +95,9 @@ def replay(files: Iterable[TraceFile], policy: BuiltPolicy) -> Iterator[Replayed
     """Decide every step of the files anew, in order, by what the policy learned on the way."""
     for file in files:
         table = cost_model_from_message(file.cost, file.max_draft_tokens).compile()
-        prior, anticipator = new_running_mean(file.max_draft_tokens), new_anticipator(file)
+        prior = new_running_mean(file.max_draft_tokens)
         for step in file.steps:
-            inputs = step.anticipated(anticipator) if policy.anticipates else step.inputs
-            outcome = decide(inputs, policy, table, prior)
+            outcome = decide(step.inputs, policy, table, prior)
             cap = NO_BUDGET_CAP if outcome.max_verify_len is None else outcome.max_verify_len
             yield _judge(step, table, outcome.budget, cap, outcome.expected_tokens)
 

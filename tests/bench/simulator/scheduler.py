@@ -19,7 +19,6 @@ from specsched_scheduler.decision.fast import decide_step
 from specsched_scheduler.decision.row_flags import row_flags
 from specsched_scheduler.decision.step import StepInput, StepPlan
 from specsched_scheduler.decision.workspace import new_workspace
-from specsched_scheduler.learning.anticipator import Anticipator
 from specsched_scheduler.policies import build_policy
 
 from tests.bench.simulator.machine import Machine
@@ -50,8 +49,7 @@ class Scheduler:
 
     def __init__(self, policy: str, workload: Workload, machine: Machine, seed: int) -> None:
         k = workload.recordings.max_draft_tokens
-        built = build_policy(policy)
-        self.rule = built.rule
+        self.rule = build_policy(policy).rule
         self.profile = machine.profiled(seed)
         self.table = self.profile.compile()
         self.recent = RecentTokens(workload.concurrency)
@@ -61,8 +59,6 @@ class Scheduler:
         is_fixed = self.rule.code in (PolicyCode.FIXED, PolicyCode.OFF)  # it asks for no learning
         self._learns = not is_fixed and not self.rule.left_out & Feature.DRAFT_LENGTH
         self._full = DraftLengthPlan(k, 0, k)
-        self._anticipates = built.anticipates
-        self._anticipator = Anticipator(workload.concurrency, k)
         self._prior = new_running_mean(k)
         self._workspace = new_workspace(workload.concurrency, k)
 
@@ -83,13 +79,6 @@ class Scheduler:
             fair = fair_weights(step.weight, paces, self.rule.fairness)
             step = step._replace(weight=fair.astype(np.float32))
         step = step._replace(next_draft_tokens=length)
-        if self._anticipates:
-            seen, num_sampling = step.has_confidence > 0, len(slots)
-            drafts = slots[seen], generations[seen], step.confidence[seen]
-            told = self._anticipator.anticipate(step_id, *drafts, num_sampling)
-            confidence = step.confidence.copy()
-            confidence[seen] = told
-            step = step._replace(confidence=confidence)
         decided = decide_step(self.rule, step, self.table, self._prior, self._workspace)
         flags = row_flags(self.rule)
         return Plan(

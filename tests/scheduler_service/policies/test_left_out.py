@@ -91,14 +91,6 @@ def test_without_the_prior_newcomers_are_certain():
     assert left_out.verify_lens[2] == 3 > told.verify_lens[2]
 
 
-def test_only_policies_that_anticipate_can_leave_that_out():
-    assert build_policy("throughput").anticipates
-    assert not build_policy("throughput(anticipation=0)").anticipates
-    assert not build_policy("slo(20, anticipation=0)").anticipates
-    with pytest.raises(PolicyError, match="unknown parameter 'anticipation'; accepted: ranking"):
-        build_policy("ratio(anticipation=0)")
-
-
 @pytest.mark.parametrize("feature", list(Feature))
 def test_each_feature_has_a_switch_that_is_on(feature):
     name = feature.name.lower()

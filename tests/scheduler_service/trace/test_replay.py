@@ -157,13 +157,13 @@ def test_parts_left_out_of_decisions_are_replayed_and_others_refused():
 
     whole, left_out = (
         json.loads(run(policy).stdout)["new"]
-        for policy in ("throughput", "throughput(ranking=0, anticipation=0)")
+        for policy in ("throughput", "throughput(ranking=0, context=0)")
     )
     assert left_out["mean_budget"] != whole["mean_budget"]
     refused = run("throughput(fill=0, context=0, correction=0)")
     assert refused.exit_code == 2
     assert "to leave out fill, correction changes no replay" in refused.stderr
-    assert "accepted: ranking, context, prior, anticipation" in refused.stderr
+    assert "accepted: ranking, context, prior" in refused.stderr
 
 
 def test_command_prints_and_plots(tmp_path: Path, trace: Path):

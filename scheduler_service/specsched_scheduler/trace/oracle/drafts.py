@@ -18,7 +18,6 @@ from specsched_scheduler.decision.decide import decide
 from specsched_scheduler.decision.inputs import DecisionInputs
 from specsched_scheduler.decision.reference import draft_ms, verify_ms
 from specsched_scheduler.decision.workspace import new_running_mean
-from specsched_scheduler.learning.anticipator import Anticipator
 from specsched_scheduler.learning.calibration.observations import Observations
 from specsched_scheduler.learning.calibration.offline import held_out_survival
 from specsched_scheduler.learning.errors import TraceError
@@ -58,19 +57,11 @@ def steps_of_drafts(
     TraceError where fewer requests than that were recorded.
     """
     confidence = _conditional(survival)
-    is_draft = np.isfinite(recorded.logit)
-    num_drafts, told = is_draft.sum(axis=1), np.where(is_draft, confidence, np.nan)
+    num_drafts = np.isfinite(recorded.logit).sum(axis=1)
     prior = new_running_mean(recorded.max_draft_tokens)
-    anticipator = Anticipator(num_requests, recorded.max_draft_tokens)
-    for step_id, (now, before) in enumerate(_walk(recorded.group, num_requests)):
-        known, seen = np.flatnonzero(before >= 0), confidence[before]
-        if policy.anticipates:
-            requests = known, recorded.group[before[known]]
-            seen[known] = anticipator.anticipate(
-                step_id, *requests, told[before[known]], num_requests
-            )
+    for now, before in _walk(recorded.group, num_requests):
         inputs = DecisionInputs(
-            confidence=seen,
+            confidence=confidence[before],
             num_draft_tokens=num_drafts[now],
             has_confidence=before >= 0,
             samples=np.ones(num_requests, dtype=np.bool_),

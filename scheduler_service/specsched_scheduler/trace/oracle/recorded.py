@@ -16,7 +16,7 @@ from specsched_scheduler.decision.reference import repair, verify_ms
 from specsched_scheduler.decision.wire import cost_model_from_message
 from specsched_scheduler.decision.workspace import new_running_mean
 from specsched_scheduler.policies import BuiltPolicy
-from specsched_scheduler.trace.reader import RecordedStep, TraceFile, new_anticipator
+from specsched_scheduler.trace.reader import RecordedStep, TraceFile
 
 from .step import OracleStep, share_out
 
@@ -33,11 +33,10 @@ def recorded_steps(files: Iterable[TraceFile], policy: BuiltPolicy) -> Iterator[
     """
     for file in files:
         table = cost_model_from_message(file.cost, file.max_draft_tokens).compile()
-        prior, anticipator = new_running_mean(file.max_draft_tokens), new_anticipator(file)
+        prior = new_running_mean(file.max_draft_tokens)
         own = {step.source_step_id + 1: step for step in file.steps}
         for step in file.steps:
-            inputs = step.anticipated(anticipator) if policy.anticipates else step.inputs
-            decision = decide(inputs, policy, table, prior)
+            decision = decide(step.inputs, policy, table, prior)
             drafts = own.get(step.step_id)
             if drafts is None or step.outcome is None:
                 continue
