@@ -40,7 +40,7 @@ def test_lanes_tell_of_a_policy_that_fails(capsys: pytest.CaptureFixture[str]) -
     print_lanes(answer, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "policy errors" in line] == [
-        f"late by v1: 30 policy errors: {error}"
+        f"late by v1: 30 policy errors, the newest: {error}"
     ]
 
 

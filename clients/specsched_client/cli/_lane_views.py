@@ -33,8 +33,10 @@ def transport_text(transport: scheduler_pb2.Transport.ValueType) -> str:
 
 
 def failures_text(failures: scheduler_pb2.PolicyFailures) -> str:
-    """How many steps were left without a plan by a policy that fails, and how it fails."""
-    return f"{failures.num_requests} policy errors: {failures.error}"
+    """How many plan requests policies failed at since the attachment, and the newest failure."""
+    if failures.num_requests == 1:
+        return f"1 policy error: {failures.error}"
+    return f"{failures.num_requests} policy errors, the newest: {failures.error}"
 
 
 def print_lanes(answer: executor_pb2.ListSchedulersResponse, *, as_json: bool) -> None:

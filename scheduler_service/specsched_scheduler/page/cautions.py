@@ -49,7 +49,10 @@ def _decisions(executor: ExecutorSnapshot) -> Iterator[str]:
     missed = decisions.num_missed + decisions.num_invalid
     asked = decisions.num_decisions + missed
     if decisions.num_policy_errors:
-        yield f"The policy raised {decisions.num_policy_errors} times: those steps fell back."
+        yield (
+            f"Policies failed at {decisions.num_policy_errors} plan requests since the executor"
+            " attached: their steps fell back."
+        )
     if missed > MAX_MISSED_SHARE * asked and asked >= MIN_PLANS:
         yield (
             f"{missed} of {asked} plan requests had no answer since the executor attached: is the"

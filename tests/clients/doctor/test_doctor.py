@@ -357,7 +357,7 @@ def test_a_policy_that_fails(
         findings = doctor.examine("--target", target)
     found = findings[Code.POLICY_FAILS]
     assert found["severity"] == "error"
-    assert "blue: policy throughput left 7 steps without a plan" in found["what"]
+    assert "policy throughput fails, and its steps count as late; 7 policy errors" in found["what"]
     assert FAILURES.error in found["what"]
     assert list(findings).index(Code.POLICY_FAILS) < list(findings).index(Code.PLANS_LATE)
     assert "mend the policy first" in findings[Code.PLANS_LATE]["remedy"]

@@ -161,7 +161,7 @@ def test_each_choice_has_its_reason(changes, policy, words):
     [
         ({"decisions": {"num_missed": 11}}, "11 of 1011 plan requests had no answer"),
         ({"decisions": {"num_invalid": 11}}, "11 of 1011 plan requests had no answer"),
-        ({"decisions": {"num_policy_errors": 2}}, "The policy raised 2 times"),
+        ({"decisions": {"num_policy_errors": 2}}, "Policies failed at 2 plan requests"),
         ({"learning": LearningSnapshot(1000, 0, 0, 0, 0, 3)}, "Learning failed 3 times"),
         (
             {"plan_outcomes": PlanOutcomesSnapshot(989, {"late": 9, "torn": 2})},

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from specsched_protocol.policy_text import policy_text
 from specsched_protocol.v1 import executor_pb2, plan_pb2, scheduler_pb2
 
+from specsched_client.cli._lane_views import failures_text
 from specsched_client.cli._status_report import Report
 from specsched_client.cli.doctor.findings import Code, Finding, Severity
 
@@ -18,8 +19,8 @@ def check_policies(report: Report) -> Iterator[Finding]:
     failing = dict(_told_by_executor(report)) | dict(_told_by_schedulers(report))
     for name, failures in sorted(failing.items()):
         what = (
-            f"scheduler {name}: policy {policy_text(failures.policy)} left"
-            f" {failures.num_requests} steps without a plan, which count as late: {failures.error}"
+            f"scheduler {name}: policy {policy_text(failures.policy)} fails, and its steps count as"
+            f" late; {failures_text(failures)}"
         )
         remedy = (
             f"specsched policy set throughput --scheduler {name}, or mend the policy and restart"

@@ -48,7 +48,7 @@ function requests(it) {
     ["plan requests answered here", it.num_decisions, "num_decisions"],
     ["overtaken by a newer request", it.num_missed, "num_missed"],
     ["refused as impossible", it.num_invalid, "num_invalid"],
-    ["policy raised", it.num_policy_errors, "num_policy_errors"],
+    ["policies failed at", it.num_policy_errors, "num_policy_errors"],
     ["half are answered within", duration(quantile(it.latency_s, 0.5)), "latency_p50"],
     ["99 in a hundred within", duration(quantile(it.latency_s, 0.99)), "latency_p99"],
   ];
