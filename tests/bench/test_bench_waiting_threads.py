@@ -22,7 +22,7 @@ from tests.bench.recording import REPOSITORY, percentiles
 
 ROWS = (1, 4, 16)
 NUM_STEPS = 30
-NUM_ROUNDS = 3
+NUM_ROUNDS = 1
 SPINS = {
     "200 turns": "200",
     "1000 turns": "1000",
