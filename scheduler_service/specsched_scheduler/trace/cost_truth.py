@@ -4,7 +4,8 @@ Three predictions of every step are held against its measured time: `profile`, t
 profiled at start; `context`, the same with the profiled cost of context; and `learned`, what the
 scheduler promised with the decision, corrected by what it had learned until then. The first two are
 of the rows that ran. The promise is of the budget, so that it counts only where the budget ran; it
-leaves a prefill chunk out, so that steps with one are left out altogether.
+leaves a prefill chunk out, so that steps with one are left out altogether, whether the plan request
+told of it or the prompt came later: then more rows ran than those of anchors and verified drafts.
 """
 
 from __future__ import annotations
@@ -147,7 +148,10 @@ def _steps(batch: pa.RecordBatch, table: CostTable) -> _Steps:
 
 
 def _counts(row: Mapping[str, Any]) -> bool:
-    return row["num_tokens"] is not None and not row["num_prefill_tokens"] and any(row["samples"])
+    if row["num_tokens"] is None or row["num_prefill_tokens"] or not any(row["samples"]):
+        return False
+    # A prompt that came after the plan request is in no column but the rows that ran.
+    return bool(row["num_tokens"] == len(row["num_verified"]) + sum(row["num_verified"]))
 
 
 def _values(row: Mapping[str, Any], table: CostTable) -> tuple[float, ...]:

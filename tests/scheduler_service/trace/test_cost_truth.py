@@ -86,6 +86,12 @@ def test_a_promise_counts_only_where_its_budget_ran(tmp_path):
     assert truth["tokens"] == {"num_steps": 1, "bias": 0.0, "worst_block": None, "blocks": []}
 
 
+def test_a_step_with_a_prompt_that_came_after_its_plan_request_is_left_out(tmp_path):
+    late_prompt = step(4, rows=8, measured_ms=5.5, budget=1, num_verified=[1])
+    path = write(tmp_path / "trace.parquet", [step(3, rows=2, measured_ms=2.5), late_prompt])
+    assert list(cost_truth(path)["by_size"]) == [2]
+
+
 def test_expected_tokens_are_compared_by_the_thousand(tmp_path):
     rows = [step(i, rows=2, measured_ms=2.5, expected_tokens=1.8) for i in range(3, 1503)]
     truth = cost_truth(write(tmp_path / "trace.parquet", rows))
