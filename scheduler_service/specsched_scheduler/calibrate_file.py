@@ -38,7 +38,9 @@ class SamplingClass(enum.StrEnum):
 
 
 def calibrate(  # noqa: PLR0917 - options of the command
-    traces: Annotated[list[Path], typer.Argument(help="Recorded drafts, .npz files.")],
+    traces: Annotated[
+        list[Path], typer.Argument(help="Recorded drafts: .npz files of `eval drafter --trace`.")
+    ],
     sampling_class: Annotated[
         SamplingClass | None,
         typer.Option("--class", help="Class of all rows, where the trace has no temperatures."),
@@ -86,6 +88,8 @@ def _read(traces: list[Path], is_greedy: bool | None) -> dict[int, Observations]
             for of_class, rows in read_trace(trace, is_greedy=is_greedy).items():
                 held = parts.get(of_class)
                 parts[of_class] = rows if held is None else held.joined(rows)
+        except IsADirectoryError:
+            _fail(f"{trace} is a folder; accepted: recorded drafts, .npz files")
         except OSError as error:
             _fail(f"{trace}: {error.strerror}")
         except (TraceError, ValueError) as error:

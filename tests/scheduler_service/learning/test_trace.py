@@ -135,6 +135,9 @@ def test_command_names_what_is_wrong(tmp_path):
     missing = run(tmp_path / "none.npz")
     assert missing.exit_code == 2
     assert "No such file" in missing.output
+    folder = run(tmp_path)
+    assert folder.exit_code == 2
+    assert "is a folder; accepted: recorded drafts, .npz files" in folder.output
     wrong = run(write(tmp_path / "t.npz", **arrays(accepted=np.full(600, 3))))
     assert wrong.exit_code == 2
     assert "accepted[0] is 3" in wrong.output
