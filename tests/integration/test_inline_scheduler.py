@@ -87,7 +87,7 @@ def test_plans_come_on_the_stream_and_every_end_says_so(rig: Rig) -> None:
             client.generate(QUESTION, GREEDY, timeout_s=120)
             return client.step_counters().counters.num_planned_steps > 0
 
-        wait_until(planned)
+        wait_until(planned, timeout_s=150.0)
         (scheduler,) = client.schedulers().schedulers
     assert (scheduler.target, scheduler.active) == (rig.friend_target, True)
     assert scheduler.transport == pb.TRANSPORT_INLINE
